@@ -1,0 +1,2 @@
+//! Tiny checkpoints, an independent reference and faulty inputs for tests.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The memory dial: from a budget to a plan.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Bytes from files into caller-owned memory.
+

@@ -1,0 +1,2 @@
+//! Arithmetic with a stated exactness contract.
+

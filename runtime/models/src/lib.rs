@@ -1,0 +1,2 @@
+//! Model mechanics per family, without I/O.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The synchronous engine: one forward loop, pool, sampler, sessions.
+#![forbid(unsafe_code)]

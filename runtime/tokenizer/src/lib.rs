@@ -1,0 +1,2 @@
+//! Text to ids and back.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The `k3` command.
+#![forbid(unsafe_code)]
+fn main() {}

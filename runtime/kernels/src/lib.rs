@@ -1,2 +1,45 @@
 //! Arithmetic with a stated exactness contract.
+//!
+//! Every number the runtime produces is defined by one readable function in
+//! `generic`; every other body (AVX2, AVX-512) gives the same bits, whatever
+//! the instruction set, the number of threads or the number of positions
+//! computed together. `docs/numerics.md` is the specification.
+//!
+//! # Invariants
+//!
+//! - Dot products accumulate in f64, where the product of two f32 is exact, so
+//!   fused and separate multiply-add agree and only the order of additions
+//!   matters. That order is part of each kernel's documentation.
+//! - f32 expressions are evaluated left to right, each step rounded once and
+//!   never fused.
+//! - Nothing calls the platform's libm: see [`math`].
+//! - Weights are byte slices, little-endian, without any alignment promise.
+//! - Kernels allocate nothing, start no threads and open no files. Parallelism
+//!   is the caller's, and only over independent outputs.
+//! - Comparisons between bodies treat any NaN as equal to any NaN: payloads are
+//!   not part of the contract.
+//!
+//! # Map
+//!
+//! - [`KernelSet`]: the table of kernels of one instruction set ([`Isa`]).
+//! - [`math`]: correctly rounded `exp` and `tanh`, `sigmoid`, `ln64`.
+//! - [`argmax`], [`router_select`]: choices, with non-finite values refused.
+//! - [`assert_fp_environment`]: round to nearest, no flushing of subnormals.
+//! - `generic`: the definitions. `arch`: the instruction-set bodies, the only
+//!   place of `unsafe` code.
 
+#![deny(unsafe_code)]
+
+mod arch;
+mod dispatch;
+mod environment;
+mod generic;
+pub mod math;
+mod select;
+
+pub use dispatch::{Isa, KernelSet, ParseIsaError};
+pub use environment::{FpEnvironmentError, assert_fp_environment, check_fp_environment};
+pub use generic::attn_res::MAX_SOURCES;
+pub use generic::kda::KdaStep;
+pub use generic::mxfp4::{MXFP4_GROUP, e2m1_value, e8m0_scale};
+pub use select::{NonFinite, Pick, argmax, router_select};

@@ -1,0 +1,139 @@
+//! Matrix products with MXFP4 weights: E2M1 nibbles in groups of 32 with one
+//! E8M0 scale byte per group.
+
+use super::lanes::{round_f32, tree8};
+use super::shape::MatmulShape;
+
+/// Elements that share one scale byte.
+pub const MXFP4_GROUP: usize = 32;
+
+/// Packed bytes of one group.
+pub(crate) const GROUP_BYTES: usize = MXFP4_GROUP / 2;
+
+/// The scale byte that means NaN in the format: its group is skipped and
+/// counted.
+pub(crate) const NAN_SCALE: u8 = 255;
+
+/// The sixteen E2M1 values, by nibble.
+pub(crate) const E2M1: [f64; 16] = [
+    0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
+];
+
+/// The value of an E2M1 `nibble` (0..16), before the scale.
+///
+/// # Panics
+/// If `nibble` is above 15.
+#[must_use]
+pub fn e2m1_value(nibble: u8) -> f64 {
+    E2M1[usize::from(nibble)]
+}
+
+/// The value `2^(byte - 127)` of an E8M0 scale byte; `None` for 255, which
+/// means NaN in the format.
+#[must_use]
+pub fn e8m0_scale(byte: u8) -> Option<f64> {
+    (byte != NAN_SCALE).then(|| scale_value(byte))
+}
+
+/// `2^(byte - 127)`, a normal f64 for every byte: the exponent field is
+/// `byte - 127 + 1023`.
+#[inline(always)]
+pub(crate) fn scale_value(byte: u8) -> f64 {
+    f64::from_bits((u64::from(byte) + 896) << 52)
+}
+
+/// Checks the slices of an MXFP4 product and returns its shape.
+///
+/// # Panics
+/// If the width is not a multiple of 32 or the slices disagree about the shape.
+#[inline]
+pub(crate) fn check_mxfp4(
+    packed: &[u8],
+    scales: &[u8],
+    x: &[f32],
+    positions: usize,
+    out: &[f32],
+) -> MatmulShape {
+    let shape = MatmulShape::new(x.len(), positions, out.len());
+    assert_eq!(
+        shape.cols % MXFP4_GROUP,
+        0,
+        "an MXFP4 width must be a multiple of 32, found {}",
+        shape.cols
+    );
+    let groups = shape.rows.checked_mul(shape.cols / MXFP4_GROUP);
+    assert_eq!(
+        Some(scales.len()),
+        groups,
+        "scale bytes do not match {} rows of {} columns",
+        shape.rows,
+        shape.cols
+    );
+    assert_eq!(
+        Some(packed.len()),
+        groups.and_then(|groups| groups.checked_mul(GROUP_BYTES)),
+        "packed bytes do not match {} rows of {} columns",
+        shape.rows,
+        shape.cols
+    );
+    shape
+}
+
+/// `out[row][position] = f32(sum over groups of sub * 2^(scale - 127))`.
+///
+/// Shapes: `packed: [rows][cols / 2]`, low nibble = even column;
+/// `scales: [rows][cols / 32]`; `x: [positions][cols]`;
+/// `out: [rows][positions]`. Order: per group 8 f64 lanes, lane = i mod 8,
+/// reduced by `tree8` to `sub`; `acc += sub * 2^(scale - 127)`, groups
+/// ascending; one rounding to f32. Every product is exact (`sub` is a multiple
+/// of 2^-150 and the scale at least 2^-127, so nothing is subnormal in f64);
+/// `|acc| < cols * 6 * 2^255`, far from overflow.
+///
+/// A group whose scale byte is 255 adds nothing. Returns the number of such
+/// groups, counted once per row whatever the number of positions.
+pub(crate) fn matmul_mxfp4(
+    packed: &[u8],
+    scales: &[u8],
+    x: &[f32],
+    positions: usize,
+    out: &mut [f32],
+) -> u64 {
+    let shape = check_mxfp4(packed, scales, x, positions, out);
+    let groups = shape.cols / MXFP4_GROUP;
+    for row in 0..shape.rows {
+        let packed = &packed[row * groups * GROUP_BYTES..][..groups * GROUP_BYTES];
+        let scales = &scales[row * groups..][..groups];
+        for position in 0..positions {
+            let x = &x[position * shape.cols..][..shape.cols];
+            out[row * positions + position] = round_f32(row_sum(packed, scales, x));
+        }
+    }
+    count_nan_scales(scales)
+}
+
+/// The f64 sum of one row.
+fn row_sum(packed: &[u8], scales: &[u8], x: &[f32]) -> f64 {
+    let mut sum = 0.0_f64;
+    for (group, &scale) in scales.iter().enumerate() {
+        if scale == NAN_SCALE {
+            continue;
+        }
+        let mut lanes = [0.0_f64; 8];
+        for i in 0..MXFP4_GROUP {
+            let byte = packed[group * GROUP_BYTES + i / 2];
+            let nibble = if i % 2 == 0 { byte & 15 } else { byte >> 4 };
+            lanes[i % 8] += E2M1[usize::from(nibble)] * f64::from(x[group * MXFP4_GROUP + i]);
+        }
+        sum += tree8(&lanes) * scale_value(scale);
+    }
+    sum
+}
+
+/// The number of groups that a product with these scales skips.
+#[inline]
+pub(crate) fn count_nan_scales(scales: &[u8]) -> u64 {
+    scales
+        .iter()
+        .map(|&scale| u64::from(scale == NAN_SCALE))
+        .sum()
+}

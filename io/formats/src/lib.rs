@@ -1,2 +1,34 @@
 //! Strict readers and writers of every file k3 touches.
+//!
+//! # Invariants
+//!
+//! - No file is opened here: bytes come through [`ReadAt`], which names the file
+//!   for messages and reads at positions.
+//! - A size that a file declares is compared with the file before anything is
+//!   allocated or added to it.
+//! - Every fault is a [`FormatError`] that names the file, the place, what was
+//!   expected and found, and the way out. No reader panics on any input.
+//!
+//! # Map
+//!
+//! | module | file |
+//! |---|---|
+//! | [`safetensors`] | shards: header reader, index over many shards, writer |
+//! | [`config`] | `config.json` of Kimi K3 |
 #![forbid(unsafe_code)]
+
+pub mod config;
+mod dtype;
+mod error;
+mod json_error;
+mod memory_file;
+mod read_at;
+pub mod safetensors;
+mod tensor;
+
+pub use config::{ConfigForm, ConfigProblem, KimiK3Config};
+pub use dtype::Dtype;
+pub use error::{FormatError, IndexFault, RankFault, TensorFault, TraceFault};
+pub use memory_file::MemoryFile;
+pub use read_at::{ReadAt, read_all};
+pub use tensor::{MAX_DIMENSIONS, Shape, TensorRef};

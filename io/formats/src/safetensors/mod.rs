@@ -1,0 +1,3 @@
+//! The safetensors container: eight bytes of header length, a JSON header, data.
+
+pub mod writer;

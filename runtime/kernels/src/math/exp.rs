@@ -50,12 +50,13 @@ pub(super) fn exp_parts(y: f64) -> ExpParts {
     }
 }
 
+/// j of the reduction, from the pattern of the shifted argument.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "five bits are left after the mask"
 )]
 #[inline]
-fn table_index(bits: u64) -> usize {
+pub(crate) fn table_index(bits: u64) -> usize {
     (bits & 31) as usize
 }
 

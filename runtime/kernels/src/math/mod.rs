@@ -26,7 +26,7 @@ pub use exp::{exp, sigmoid};
 pub use ln64::ln64;
 pub use tanh::tanh;
 
-pub(crate) use exp::{EXP_MAX, EXP_MIN, MAGIC};
+pub(crate) use exp::{EXP_MAX, EXP_MIN, MAGIC, table_index};
 pub(crate) use tanh::TANH_MAX;
 
 /// The one rounding to f32 (to nearest, ties to even; overflow to infinity, gradual underflow).

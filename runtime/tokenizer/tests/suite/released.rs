@@ -1,5 +1,4 @@
 //! What several test files share: the pattern, the released vocabulary, the oracle.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use k3_tokenizer::{RankTable, Specials, Tokenizer};
 use splintr_vocab_kimi::KIMI_VOCAB_PACKED;
@@ -7,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// The released pre-split pattern, one alternative a line.
-pub const PATTERN: &str = concat!(
+pub(crate) const PATTERN: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
     r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -21,29 +20,35 @@ pub const PATTERN: &str = concat!(
 );
 
 /// Rows of the released embedding.
-pub const VOCAB_SIZE: u32 = 163_840;
+pub(crate) const VOCAB_SIZE: u32 = 163_840;
 
 /// Ranks of the released vocabulary.
-pub const RANK_COUNT: u32 = 163_584;
+pub(crate) const RANK_COUNT: u32 = 163_584;
 
 /// The released tokens in rank order.
-pub static TOKENS: LazyLock<Vec<&'static [u8]>> = LazyLock::new(|| unpack(KIMI_VOCAB_PACKED));
+pub(crate) static TOKENS: LazyLock<Vec<&'static [u8]>> =
+    LazyLock::new(|| unpack(KIMI_VOCAB_PACKED));
 
 /// The released tokenizer.
-pub static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
+pub(crate) static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
     let ranks = RankTable::new(TOKENS.iter().copied().zip(0..)).expect("the released ranks");
     Tokenizer::new(ranks, Specials::kimi_k3(RANK_COUNT), VOCAB_SIZE).expect("the released table")
 });
 
 /// The same vocabulary and pattern in an independent encoder.
-pub static ORACLE: LazyLock<tiktoken_rs::CoreBPE> = LazyLock::new(|| {
-    let encoder = (0..).zip(TOKENS.iter()).map(|(rank, token)| (token.to_vec(), rank)).collect();
+pub(crate) static ORACLE: LazyLock<tiktoken_rs::CoreBPE> = LazyLock::new(|| {
+    let encoder = (0..)
+        .zip(TOKENS.iter())
+        .map(|(rank, token)| (token.to_vec(), rank))
+        .collect();
     tiktoken_rs::CoreBPE::new(encoder, Default::default(), PATTERN).expect("a valid pattern")
 });
 
 /// Reads the packed form: magic, u32 count, then varint rank, varint length, bytes.
 fn unpack(packed: &'static [u8]) -> Vec<&'static [u8]> {
-    let rest = packed.strip_prefix(b"SPLNTRV1").expect("the magic of the packed vocabulary");
+    let rest = packed
+        .strip_prefix(b"SPLNTRV1")
+        .expect("the magic of the packed vocabulary");
     let (count, mut rest) = rest.split_first_chunk::<4>().expect("a count");
     let tokens: Vec<&[u8]> = (0..u32::from_le_bytes(*count))
         .map(|expected| {
@@ -71,7 +76,7 @@ fn varint(rest: &mut &[u8]) -> usize {
 
 /// The oracle's ids for content, after the long-input rule in its released form: a
 /// literal transcription over vectors of characters.
-pub fn oracle_ids(text: &str) -> Vec<u32> {
+pub(crate) fn oracle_ids(text: &str) -> Vec<u32> {
     let chars: Vec<char> = text.chars().collect();
     let mut ids = Vec::new();
     for part in chars.chunks(400_000) {
@@ -99,12 +104,15 @@ fn is_python_space(c: char) -> bool {
 }
 
 /// The workspace root.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace root")
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace root")
 }
 
 /// The folder named by `K3_REFERENCE_DATA`, or a note that the test is not run.
-pub fn reference_data(file: &str) -> Option<PathBuf> {
+pub(crate) fn reference_data(file: &str) -> Option<PathBuf> {
     let path = std::env::var_os("K3_REFERENCE_DATA").map(|root| Path::new(&root).join(file));
     if path.is_none() {
         println!("not run: K3_REFERENCE_DATA is not set");

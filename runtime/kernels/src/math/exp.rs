@@ -67,14 +67,8 @@ pub(crate) fn table_index(bits: u64) -> usize {
 #[inline]
 #[must_use]
 pub fn exp(x: f32) -> f32 {
-    let mut y = f64::from(x);
-    // Written so that a NaN passes both comparisons unchanged, as in the vector bodies.
-    if y < EXP_MIN {
-        y = EXP_MIN;
-    }
-    if y > EXP_MAX {
-        y = EXP_MAX;
-    }
+    // A NaN stays one, as in the vector bodies.
+    let y = f64::from(x).clamp(EXP_MIN, EXP_MAX);
     let ExpParts { scale, head, tail } = exp_parts(y);
     // The product is exact, so the conversion is the second and last rounding.
     round_to_f32((head + tail) * scale)

@@ -1,2 +1,44 @@
-//! The synchronous engine: one forward loop, pool, sampler, sessions.
+//! The synchronous engine: from an open checkpoint to logits and tokens.
+//!
+//! # Map
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`checkpoint`] | a checkpoint directory, opened and indexed |
+//! | [`source`] | [`WeightSource`]: where [`forward`](forward::forward) gets its bytes |
+//! | [`resident`] | the source that keeps every weight in memory |
+//! | [`forward`](mod@forward) | the one walk through a sweep's program |
+//! | [`pool`] | compute threads with a static split |
+//! | [`session`] | one conversation: prefill, steps, teacher forcing |
+//! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
+//! | [`report`] | what a run tells about itself |
+//!
+//! # Invariants
+//!
+//! - There is one forward loop. Decoding, prefill and checking differ in the
+//!   sweep they form, never in the code that runs it.
+//! - The loop holds one lease at a time and cannot tell which source it is
+//!   fed from.
+//! - No async here: actors drive this crate, not the other way round.
 #![forbid(unsafe_code)]
+
+pub mod checkpoint;
+pub mod error;
+pub mod forward;
+pub mod philox;
+pub mod pool;
+pub mod report;
+pub mod resident;
+pub mod sampler;
+pub mod session;
+pub mod source;
+
+pub use checkpoint::{Checkpoint, CheckpointPaths};
+pub use error::RunError;
+pub use forward::{Cancel, SweepObserver, forward};
+pub use pool::ComputePool;
+pub use report::RunReport;
+pub use resident::ResidentSource;
+pub use sampler::{SampleError, Sampler, SamplingSettings};
+pub use session::{Session, SessionSettings};
+pub use source::WeightSource;

@@ -1,0 +1,159 @@
+//! The seam between a model and whatever feeds it.
+//!
+//! The runtime walks [`SweepProgram::steps`] and calls the matching method of
+//! [`SweepRun`] for each step. It holds one lease at a time and knows nothing
+//! of the arithmetic; the family sees one block or one expert at a time and
+//! knows nothing of files, arenas or threads beyond [`Workers`].
+
+use k3_config::ModelFootprint;
+
+use crate::error::ModelError;
+use crate::ids::{ExpertKey, LayerIndex};
+use crate::parallel::Workers;
+use crate::program::{Block, SweepProgram};
+use crate::sweep::Sweep;
+
+/// The experts a layer needs for all positions of a sweep.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExpertDemand {
+    /// The layer, or `None` before the first demand.
+    pub layer: Option<LayerIndex>,
+    /// Picks per position.
+    pub top_k: usize,
+    /// Expert ids: `[positions][top_k]`, in pick order.
+    pub picks: Vec<u16>,
+    /// The distinct experts of `picks`, in order of first pick.
+    pub union: Vec<ExpertKey>,
+}
+
+/// Largest sweep a workspace serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkspaceSize {
+    /// Positions in one sweep.
+    pub positions: usize,
+    /// Positions of one sweep that want logits.
+    pub logit_rows: usize,
+    /// Longest sequence, in positions.
+    pub context_positions: usize,
+    /// Workers that compute at the same time.
+    pub workers: usize,
+}
+
+impl WorkspaceSize {
+    /// `positions` alone, everything else zero: for differences of sizes.
+    #[must_use]
+    pub fn positions(positions: usize) -> Self {
+        Self {
+            positions,
+            logit_rows: 0,
+            context_positions: 0,
+            workers: 0,
+        }
+    }
+}
+
+/// What one sequence carries from sweep to sweep.
+pub trait SequenceState: Send {
+    /// Positions consumed so far: the index of the next one.
+    fn position(&self) -> usize;
+
+    /// Positions this state has memory for.
+    fn capacity(&self) -> usize;
+
+    /// Whether an unfinished sweep has touched the state. Such a state is
+    /// refused by [`ModelFamily::begin`] until [`SequenceState::reset`].
+    fn is_poisoned(&self) -> bool;
+
+    /// Back to an empty sequence.
+    fn reset(&mut self);
+}
+
+/// A model family: what to read in which order, and the arithmetic.
+pub trait ModelFamily: Send + Sync {
+    /// What a sequence carries.
+    type State: SequenceState;
+    /// Buffers for the positions of one sweep, allocated once.
+    type Workspace: Send;
+    /// A sweep in progress.
+    type Run<'a>: SweepRun<'a>
+    where
+        Self: 'a;
+
+    /// Everything a sweep reads, in order.
+    fn program(&self) -> &SweepProgram;
+
+    /// Sizes for planning.
+    fn footprint(&self) -> ModelFootprint;
+
+    /// Ids below this number have an embedding row.
+    fn vocab_size(&self) -> usize;
+
+    /// An empty sequence with memory for `context_positions` positions.
+    fn new_state(&self, context_positions: usize) -> Self::State;
+
+    /// Buffers for sweeps up to `size`.
+    fn new_workspace(&self, size: WorkspaceSize) -> Self::Workspace;
+
+    /// Bytes [`ModelFamily::new_workspace`] reserves.
+    fn workspace_bytes(&self, size: &WorkspaceSize) -> u64;
+
+    /// Starts a sweep: segment `i` continues `states[i]`. The states count as
+    /// poisoned until [`SweepRun::finish`] succeeds.
+    ///
+    /// # Errors
+    ///
+    /// A token outside the vocabulary, a poisoned state, a state without room,
+    /// or a workspace that is too small: nothing has been touched then.
+    fn begin<'a>(
+        &'a self,
+        sweep: &'a Sweep,
+        states: Vec<&'a mut Self::State>,
+        workspace: &'a mut Self::Workspace,
+        workers: &'a dyn Workers,
+    ) -> Result<Self::Run<'a>, ModelError>;
+}
+
+/// A sweep in progress. Methods are called in program order; dropping a run
+/// before [`SweepRun::finish`] leaves its states poisoned.
+pub trait SweepRun<'a> {
+    /// Takes the embedding row of sweep position `index`.
+    fn embed(&mut self, index: usize, row: &[u8]);
+
+    /// Consumes one block for all positions.
+    ///
+    /// # Errors
+    ///
+    /// A non-finite value where the arithmetic has none to give.
+    fn block(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError>;
+
+    /// The demand of the layer whose router has just run.
+    ///
+    /// # Errors
+    ///
+    /// A non-finite score, naming layer and position.
+    fn route(&mut self, layer: LayerIndex) -> Result<&ExpertDemand, ModelError>;
+
+    /// Consumes one demanded expert: its six tensors back to back.
+    fn expert(&mut self, key: ExpertKey, bytes: &[u8]);
+
+    /// All demanded experts have been given: sums them in pick order.
+    fn finish_moe(&mut self, layer: LayerIndex);
+
+    /// The layer is complete.
+    ///
+    /// # Errors
+    ///
+    /// A non-finite hidden value, naming layer and position.
+    fn end_layer(&mut self, layer: LayerIndex) -> Result<(), ModelError>;
+
+    /// Groups of weights skipped so far because their scale is NaN.
+    fn nan_scale_groups(&self) -> u64;
+
+    /// Ends the sweep and commits the states. Returns the wanted logits:
+    /// `[rows][vocab]`, in the order of [`Sweep::logit_positions`].
+    ///
+    /// # Errors
+    ///
+    /// A non-finite logit; the states stay poisoned then.
+    fn finish(self) -> Result<&'a [f32], ModelError>;
+}

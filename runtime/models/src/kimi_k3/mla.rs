@@ -1,0 +1,289 @@
+//! Latent attention without rotation, in both forms.
+//!
+//! The blocks of kv_b are cut at whole heads. When the rows of a head pass,
+//! everything else attention needs is known (queries, and the latents of all
+//! past and new positions), so the whole head is computed then and the tensor
+//! passes once, although it takes part in two products.
+
+use k3_kernels::KernelSet;
+
+use crate::family::SequenceState;
+use crate::kimi_k3::model::AttentionForm;
+use crate::kimi_k3::op::Buffer;
+use crate::kimi_k3::run::{KimiK3Run, Span, scatter};
+use crate::kimi_k3::state::{LayerState, StateShape};
+use crate::parallel::{Pieces, for_each_piece, partition, take_front};
+use crate::program::Block;
+
+/// What every head of a block reads.
+struct Inputs<'a> {
+    /// `[positions][heads][nope | rope]`.
+    query: &'a [f32],
+    /// New latents and rope tails of the sweep: `[positions][latent | rope]`.
+    latents: &'a [f32],
+    /// The block: `[heads in block][nope | v][latent]`, bf16.
+    weights: &'a [u8],
+    kernels: &'a KernelSet,
+    shape: StateShape,
+    heads: usize,
+    positions: usize,
+    first_head: usize,
+    scale: f32,
+}
+
+/// One worker's share of a block's heads.
+struct Piece<'a> {
+    /// First head, counted within the block.
+    offset: usize,
+    /// `[heads][v][positions]`.
+    out: &'a mut [f32],
+    /// Expanded form: keys and values of these heads.
+    cache: &'a mut [f32],
+    scratch: Scratch<'a>,
+}
+
+/// A worker's buffers.
+struct Scratch<'a> {
+    scores: &'a mut [f32],
+    absorbed: &'a mut [f32],
+    value: &'a mut [f32],
+    /// Latent form: `[positions][latent]`. Expanded: `[nope | v][positions]`.
+    per_position: &'a mut [f32],
+    sums: &'a mut [f64],
+}
+
+impl KimiK3Run<'_> {
+    /// Normalises the low-rank queries.
+    pub(crate) fn mla_query_norm(&mut self) {
+        let (rank, eps) = (self.model.config().q_lora_rank, self.model.config().rms_norm_eps);
+        let used = self.positions * rank;
+        let workspace = &mut *self.workspace;
+        let [low, raw] = workspace
+            .buffers
+            .get_disjoint_mut([Buffer::LowQuery as usize, Buffer::Narrow as usize])
+            .expect("two buffers");
+        let rows = raw[..used].chunks_exact(rank).zip(low[..used].chunks_exact_mut(rank));
+        for (raw, out) in rows {
+            (self.model.kernels.rmsnorm)(raw, &workspace.vectors.q_a_norm, eps, out);
+        }
+    }
+
+    /// Normalises the new latents in place (via the mix buffer) and appends
+    /// them, with their raw rope tails, to the states.
+    pub(crate) fn mla_append_latents(&mut self, layer: usize) {
+        let eps = self.model.config().rms_norm_eps;
+        let shape = StateShape::new(self.model.config());
+        let (latent, row) = (shape.latent, shape.latent_row());
+        let workspace = &mut *self.workspace;
+        let narrow = &mut workspace.buffers[Buffer::Narrow as usize][..self.positions * row];
+        // `worker_scratch` is idle between blocks and holds a latent row.
+        let scratch = &mut workspace.worker_scratch[..latent];
+        for values in narrow.chunks_exact_mut(row) {
+            let values = &mut values[..latent];
+            (self.model.kernels.rmsnorm)(values, &workspace.vectors.kv_a_norm, eps, scratch);
+            values.copy_from_slice(scratch);
+        }
+        for (state, span) in self.states.iter_mut().zip(&self.spans) {
+            let new = &narrow[span.start * row..(span.start + span.len) * row];
+            match &mut state.layers[layer] {
+                LayerState::Latent(cache) => {
+                    cache[span.origin * row..][..new.len()].copy_from_slice(new);
+                }
+                LayerState::Expanded { rope, .. } => {
+                    let tails = new.chunks_exact(row).map(|values| &values[latent..]);
+                    let width = shape.rope;
+                    for (offset, tail) in tails.enumerate() {
+                        let at = (span.origin + offset) * width;
+                        rope[at..at + width].copy_from_slice(tail);
+                    }
+                }
+                LayerState::Kda(_) => unreachable!("an MLA layer has an MLA state"),
+            }
+        }
+    }
+
+    /// Attention of the heads whose kv_b rows are in `bytes`.
+    pub(crate) fn mla_attention(&mut self, layer: usize, block: &Block, bytes: &[u8]) {
+        let config = self.model.config();
+        let shape = StateShape::new(config);
+        let per_head = shape.nope + shape.value;
+        let block_heads = block.row_count as usize / per_head;
+        let first_head = block.row_start as usize / per_head;
+        let positions = self.positions;
+        let context = self.workspace.size.context_positions;
+        let workspace = &mut *self.workspace;
+        let width = u16::try_from(shape.nope + shape.rope).expect("head sizes are capped");
+        let inputs = Inputs {
+            query: &workspace.buffers[Buffer::Query as usize],
+            latents: &workspace.buffers[Buffer::Narrow as usize],
+            weights: bytes,
+            kernels: self.model.kernels,
+            shape,
+            heads: config.mla_heads,
+            positions,
+            first_head,
+            scale: 1.0 / f32::from(width).sqrt(),
+        };
+        for (state, span) in self.states.iter_mut().zip(&self.spans) {
+            let capacity = state.capacity();
+            let (mut cache_rest, cache_head, shared) = match &mut state.layers[layer] {
+                LayerState::Latent(cache) => (&mut [][..], 0, cache.as_slice()),
+                LayerState::Expanded { heads, rope } => {
+                    let unit = capacity * per_head;
+                    let range = first_head * unit..(first_head + block_heads) * unit;
+                    (&mut heads[range], unit, rope.as_slice())
+                }
+                LayerState::Kda(_) => unreachable!("an MLA layer has an MLA state"),
+            };
+            let mut out_rest = &mut workspace.wide[..block_heads * shape.value * positions];
+            let mut scratch_rest = workspace.worker_scratch.as_mut_slice();
+            let mut sums_rest = workspace.worker_sums.as_mut_slice();
+            let pieces: Pieces<_> = partition(block_heads, self.workers.count())
+                .map(|range| Piece {
+                    offset: range.start,
+                    out: take_front(&mut out_rest, range.len() * shape.value * positions),
+                    cache: take_front(&mut cache_rest, range.len() * cache_head),
+                    scratch: Scratch {
+                        scores: take_front(&mut scratch_rest, context),
+                        absorbed: take_front(&mut scratch_rest, shape.latent),
+                        value: take_front(&mut scratch_rest, shape.value),
+                        per_position: take_front(
+                            &mut scratch_rest,
+                            positions * shape.latent.max(per_head),
+                        ),
+                        sums: take_front(&mut sums_rest, shape.latent),
+                    },
+                })
+                .collect();
+            let form = self.model.form;
+            for_each_piece(self.workers, pieces, |mut piece: Piece<'_>| {
+                let unit = shape.value * positions;
+                for index in 0..piece.out.len() / unit {
+                    let out = &mut piece.out[index * unit..(index + 1) * unit];
+                    let head = piece.offset + index;
+                    if form == AttentionForm::Latent {
+                        inputs.latent_head(head, span, shared, &mut piece.scratch, out);
+                    } else {
+                        let cache = &mut piece.cache[index * cache_head..][..cache_head];
+                        let (keys, values) = cache.split_at_mut(capacity * shape.nope);
+                        let caches = [keys, values];
+                        inputs.expanded_head(head, span, caches, shared, &mut piece.scratch, out);
+                    }
+                }
+            });
+        }
+        let target_row = config.mla_heads * shape.value;
+        let rows = block_heads * shape.value;
+        let target = &mut workspace.buffers[Buffer::Heads as usize];
+        let target = &mut target[first_head * shape.value..];
+        scatter(&workspace.wide, rows, positions, target, target_row);
+    }
+
+    /// Multiplies the heads by their output gate, where the model has one.
+    pub(crate) fn mla_gate(&mut self, _layer: usize) {
+        let config = self.model.config();
+        if !config.mla_use_output_gate {
+            return;
+        }
+        let used = self.positions * config.mla_heads * config.v_head_dim;
+        let [heads, gate] = self
+            .workspace
+            .buffers
+            .get_disjoint_mut([Buffer::Heads as usize, Buffer::Gate as usize])
+            .expect("two buffers");
+        (self.model.kernels.gate_sigmoid)(&mut heads[..used], &gate[..used]);
+    }
+}
+
+impl Inputs<'_> {
+    /// The query of `head` (counted within the block) at sweep `position`.
+    fn query_of(&self, head: usize, position: usize) -> (&[f32], &[f32]) {
+        let width = self.shape.nope + self.shape.rope;
+        let at = (position * self.heads + self.first_head + head) * width;
+        self.query[at..at + width].split_at(self.shape.nope)
+    }
+
+    /// The key rows and the value rows of `head`.
+    fn weights_of(&self, head: usize) -> (&[u8], &[u8]) {
+        let row_bytes = 2 * self.shape.latent;
+        let per_head = (self.shape.nope + self.shape.value) * row_bytes;
+        let rows = &self.weights[head * per_head..(head + 1) * per_head];
+        rows.split_at(self.shape.nope * row_bytes)
+    }
+
+    /// One head against the latent cache: `out`, `[v][positions]`.
+    fn latent_head(
+        &self,
+        head: usize,
+        span: &Span,
+        cache: &[f32],
+        scratch: &mut Scratch<'_>,
+        out: &mut [f32],
+    ) {
+        let (shape, kernels) = (&self.shape, self.kernels);
+        let (key_rows, value_rows) = self.weights_of(head);
+        let row = shape.latent_row();
+        for index in 0..span.len {
+            let (nope, rope) = self.query_of(head, span.start + index);
+            let seen = span.origin + index + 1;
+            let past = &cache[..seen * row];
+            let scores = &mut scratch.scores[..seen];
+            (kernels.columns_bf16)(key_rows, nope, scratch.absorbed);
+            (kernels.mla_scores_latent)(scratch.absorbed, rope, past, self.scale, scores);
+            (kernels.softmax)(scores);
+            let mixed = &mut scratch.per_position[index * shape.latent..][..shape.latent];
+            (kernels.mla_mix_latent)(scores, past, row, scratch.sums, mixed);
+        }
+        let mixed = &scratch.per_position[..span.len * shape.latent];
+        if span.len == self.positions {
+            (kernels.matmul_bf16)(value_rows, mixed, span.len, out);
+            return;
+        }
+        // Several sequences share the sweep: each writes its own columns.
+        for (index, latent) in mixed.chunks_exact(shape.latent).enumerate() {
+            (kernels.matmul_bf16)(value_rows, latent, 1, scratch.value);
+            for (channel, value) in scratch.value.iter().enumerate() {
+                out[channel * self.positions + span.start + index] = *value;
+            }
+        }
+    }
+
+    /// One head against stored keys and values: `out`, `[v][positions]`.
+    fn expanded_head(
+        &self,
+        head: usize,
+        span: &Span,
+        [keys, values]: [&mut [f32]; 2],
+        ropes: &[f32],
+        scratch: &mut Scratch<'_>,
+        out: &mut [f32],
+    ) {
+        let (shape, kernels) = (&self.shape, self.kernels);
+        let per_head = shape.nope + shape.value;
+        let row_bytes = 2 * shape.latent;
+        let rows = &self.weights[head * per_head * row_bytes..][..per_head * row_bytes];
+        let kv = &mut scratch.per_position[..per_head];
+        for index in 0..span.len {
+            let at = (span.start + index) * shape.latent_row();
+            (kernels.matmul_bf16)(rows, &self.latents[at..at + shape.latent], 1, kv);
+            let position = span.origin + index;
+            let (key, value) = kv.split_at(shape.nope);
+            keys[position * shape.nope..][..shape.nope].copy_from_slice(key);
+            values[position * shape.value..][..shape.value].copy_from_slice(value);
+        }
+        for index in 0..span.len {
+            let (nope, rope) = self.query_of(head, span.start + index);
+            let seen = span.origin + index + 1;
+            let scores = &mut scratch.scores[..seen];
+            let past_keys = &keys[..seen * shape.nope];
+            let past_ropes = &ropes[..seen * shape.rope];
+            (kernels.mla_scores_expanded)(nope, rope, past_keys, past_ropes, self.scale, scores);
+            (kernels.softmax)(scores);
+            let past_values = &values[..seen * shape.value];
+            (kernels.mla_mix_expanded)(scores, past_values, scratch.value);
+            for (channel, value) in scratch.value.iter().enumerate() {
+                out[channel * self.positions + span.start + index] = *value;
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Kimi K3: gated delta attention (KDA) and latent attention without rotation
+//! (MLA) in alternation, attention residuals over depth, a latent mixture of
+//! MXFP4 experts.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`layout`] | tensor names to places, checked against the configuration |
+//! | [`vectors`] | the small tensors, resident as stored |
+//! | [`state`] | what a sequence carries |
+//! | `op` | the matrix products of a sweep and the buffers they join |
+//! | `workspace` | activation buffers, allocated once |
+//! | `run` | one sweep: dispatch of blocks, wiring of a layer |
+//! | `kda`, `mla`, `moe` | the three mechanisms |
+//!
+//! The arithmetic is defined in `docs/numerics.md`, kernel by kernel.
+
+mod kda;
+pub mod layout;
+mod mla;
+mod model;
+mod moe;
+mod op;
+mod run;
+pub mod state;
+pub mod vectors;
+mod workspace;
+
+pub use layout::KimiK3Layout;
+pub use model::{AttentionForm, KimiK3, NUMERICS_VERSION};
+pub use run::KimiK3Run;
+pub use state::KimiK3State;
+pub use workspace::KimiK3Workspace;

@@ -1,0 +1,223 @@
+//! The latent mixture of experts, and the dense and shared MLPs.
+//!
+//! Each expert of a sweep's union is multiplied once, for all positions that
+//! picked it, into a place per (position, pick); the sum runs afterwards in
+//! pick order. So neither the order of arrival nor the other positions of the
+//! sweep can reach the bits.
+
+use std::sync::atomic::Ordering;
+
+use k3_kernels::router_select;
+
+use crate::error::ModelError;
+use crate::ids::{ExpertKey, LayerIndex};
+use crate::kimi_k3::layout::expert_part_bytes;
+use crate::kimi_k3::op::{Buffer, Op};
+use crate::kimi_k3::run::KimiK3Run;
+use crate::parallel::split_units;
+
+impl KimiK3Run<'_> {
+    /// Activates the MLP whose gate and up projections are known.
+    pub(crate) fn activate(&mut self, op: Op) {
+        let config = self.model.config();
+        let width = if op == Op::DenseUp {
+            config.intermediate_size
+        } else {
+            config.num_shared_experts * config.moe_intermediate_size
+        };
+        let used = self.positions * width;
+        let workspace = &mut *self.workspace;
+        let [gate, up] = workspace
+            .buffers
+            .get_disjoint_mut([Buffer::MlpGate as usize, Buffer::MlpUp as usize])
+            .expect("two buffers");
+        let (gate, up) = (&mut gate[..used], &mut up[..used]);
+        let (betas, kernel) = ([config.situ_beta, config.situ_linear_beta], self.model.kernels);
+        let up_read = &*up;
+        // In place over the gate: the kernel reads each gate before its output.
+        split_units(self.workers, gate, 1, |first, piece| {
+            activate_piece(kernel, piece, &up_read[first..], betas);
+        });
+        up.copy_from_slice(gate);
+    }
+
+    /// Picks the experts of every position.
+    pub(crate) fn choose_experts(&mut self, layer: LayerIndex) -> Result<(), ModelError> {
+        let config = self.model.config();
+        let (experts, top_k) = (config.num_experts, config.num_experts_per_token);
+        let (renormalize, scaling) = (config.moe_renormalize, config.routed_scaling_factor);
+        let workspace = &mut *self.workspace;
+        let demand = &mut workspace.demand;
+        demand.layer = Some(layer);
+        demand.picks.clear();
+        demand.union.clear();
+        for position in 0..self.positions {
+            let logits = &workspace.buffers[Buffer::Scores as usize][position * experts..];
+            let selected = router_select(
+                &logits[..experts],
+                &workspace.vectors.router_bias,
+                top_k,
+                renormalize,
+                scaling,
+                &mut workspace.choice,
+                &mut workspace.picks,
+            );
+            if let Err(error) = selected {
+                return Err(ModelError::NonFinite {
+                    what: format!("router score of expert {}", error.index),
+                    layer,
+                    position: self.absolute_position(position),
+                });
+            }
+            for (index, pick) in workspace.picks.iter().enumerate() {
+                let expert = u16::try_from(pick.expert).expect("expert counts are capped");
+                workspace.pick_weights[position * top_k + index] = pick.weight;
+                demand.picks.push(expert);
+                let key = ExpertKey { layer, expert };
+                if !demand.union.contains(&key) {
+                    demand.union.push(key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Multiplies one expert for every position that picked it. `bytes` holds
+    /// w1, w2, w3, each packed then scales.
+    pub(crate) fn run_expert(&mut self, key: ExpertKey, bytes: &[u8]) {
+        let config = self.model.config();
+        let latent = config.routed_expert_hidden_size;
+        let inner = config.moe_intermediate_size;
+        let parts = expert_part_bytes(config);
+        let mut rest = bytes;
+        let [w1, w1_scales, w2, w2_scales, w3, w3_scales] = parts.map(|part| {
+            let (head, tail) = rest.split_at(usize::try_from(part).expect("an expert fits memory"));
+            rest = tail;
+            head
+        });
+        assert!(rest.is_empty(), "an expert arrives whole");
+        let count = self.gather_expert_inputs(key);
+        let workspace = &mut *self.workspace;
+        let input = &workspace.expert_in[..count * latent];
+        let [gate, up, product] = &mut workspace.expert_inner;
+        let used = count * inner;
+        let (workers, kernels) = (self.workers, self.model.kernels);
+        let skipped = &self.nan_scale_groups;
+        let multiply = |packed: &[u8], scales: &[u8], cols: usize, x: &[f32], out: &mut [f32]| {
+            split_units(workers, out, count, |first, piece| {
+                let rows = first..first + piece.len() / count;
+                let packed = &packed[rows.start * cols / 2..rows.end * cols / 2];
+                let scales = &scales[rows.start * cols / 32..rows.end * cols / 32];
+                let groups = (kernels.matmul_mxfp4)(packed, scales, x, count, piece);
+                if groups > 0 {
+                    skipped.fetch_add(groups, Ordering::Relaxed);
+                }
+            });
+        };
+        multiply(w1, w1_scales, latent, input, &mut gate[..used]);
+        multiply(w3, w3_scales, latent, input, &mut up[..used]);
+        let betas = [config.situ_beta, config.situ_linear_beta];
+        let up_read = &up[..used];
+        split_units(workers, &mut gate[..used], 1, |first, piece| {
+            activate_piece(kernels, piece, &up_read[first..], betas);
+        });
+        // `[inner][count]` to `[count][inner]`.
+        for (position, out) in product[..used].chunks_exact_mut(inner).enumerate() {
+            for (row, value) in out.iter_mut().enumerate() {
+                *value = gate[row * count + position];
+            }
+        }
+        let output = &mut workspace.expert_out[..count * latent];
+        multiply(w2, w2_scales, inner, &product[..used], output);
+        self.store_expert_outputs(key, count);
+    }
+
+    /// Copies the latents of all positions that picked `key` to the expert's
+    /// input, and returns how many there are.
+    fn gather_expert_inputs(&mut self, key: ExpertKey) -> usize {
+        let latent = self.model.config().routed_expert_hidden_size;
+        let workspace = &mut *self.workspace;
+        let demand = &workspace.demand;
+        assert_eq!(demand.layer, Some(key.layer), "experts belong to the routed layer");
+        let latents = &workspace.buffers[Buffer::Latent as usize];
+        let mut count = 0;
+        for (position, picks) in demand.picks.chunks_exact(demand.top_k).enumerate() {
+            if picks.contains(&key.expert) {
+                workspace.expert_in[count * latent..][..latent]
+                    .copy_from_slice(&latents[position * latent..][..latent]);
+                count += 1;
+            }
+        }
+        assert!(count > 0, "only demanded experts are given");
+        count
+    }
+
+    /// Files an expert's outputs, `[latent][count]`, under their picks.
+    fn store_expert_outputs(&mut self, key: ExpertKey, count: usize) {
+        let latent = self.model.config().routed_expert_hidden_size;
+        let workspace = &mut *self.workspace;
+        let demand = &workspace.demand;
+        let mut column = 0;
+        for (index, expert) in demand.picks.iter().enumerate() {
+            if *expert != key.expert {
+                continue;
+            }
+            let out = &mut workspace.results[index * latent..][..latent];
+            for (row, value) in out.iter_mut().enumerate() {
+                *value = workspace.expert_out[row * count + column];
+            }
+            column += 1;
+        }
+        assert_eq!(column, count, "picks of a position are distinct");
+    }
+
+    /// Sums every position's experts in pick order into the mixture.
+    pub(crate) fn sum_experts(&mut self, layer: LayerIndex) {
+        let config = self.model.config();
+        let latent = config.routed_expert_hidden_size;
+        let (top_k, eps) = (config.num_experts_per_token, config.rms_norm_eps);
+        let workspace = &mut *self.workspace;
+        assert_eq!(workspace.demand.layer, Some(layer), "the routed layer is finished");
+        let used = self.positions * latent;
+        let mixture = &mut workspace.buffers[Buffer::Latent as usize][..used];
+        let (results, weights) = (&workspace.results, &workspace.pick_weights);
+        let (norm, kernels) = (&workspace.vectors.expert_norm, self.model.kernels);
+        let use_norm = config.latent_moe_use_norm;
+        let mut sums_rest = &mut workspace.expert_in[..used];
+        let sums = &mut *sums_rest;
+        split_units(self.workers, sums, latent, |first, piece| {
+            for (offset, sum) in piece.chunks_exact_mut(latent).enumerate() {
+                let base = (first + offset) * top_k;
+                sum.fill(0.0);
+                for pick in base..base + top_k {
+                    let result = &results[pick * latent..][..latent];
+                    (kernels.add_scaled)(sum, weights[pick], result);
+                }
+            }
+        });
+        sums_rest = &mut workspace.expert_in[..used];
+        for (sum, out) in sums_rest.chunks_exact(latent).zip(mixture.chunks_exact_mut(latent)) {
+            if use_norm {
+                (kernels.rmsnorm)(sum, norm, eps, out);
+            } else {
+                out.copy_from_slice(sum);
+            }
+        }
+    }
+}
+
+/// `gate[i] = situ_glu(gate[i], up[i])`, in place.
+fn activate_piece(
+    kernels: &k3_kernels::KernelSet,
+    gate: &mut [f32],
+    up: &[f32],
+    [beta, linear_beta]: [f32; 2],
+) {
+    const CHUNK: usize = 256;
+    let mut out = [0.0f32; CHUNK];
+    for (gate, up) in gate.chunks_mut(CHUNK).zip(up.chunks(CHUNK)) {
+        let len = gate.len();
+        (kernels.situ_glu)(gate, &up[..len], beta, linear_beta, &mut out[..len]);
+        gate.copy_from_slice(&out[..len]);
+    }
+}

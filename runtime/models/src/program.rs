@@ -1,0 +1,177 @@
+//! The order in which a sweep consumes weights.
+//!
+//! A family declares its program once. Whoever feeds it may read ahead along
+//! the program as far as memory allows, across the end of one sweep into the
+//! next: the order never changes from sweep to sweep.
+
+use k3_config::{BlockFootprint, BlockKind};
+use k3_formats::{Dtype, TensorRef};
+
+use crate::ids::LayerIndex;
+
+/// Position of a block in [`SweepProgram::blocks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockIndex(pub u32);
+
+impl BlockIndex {
+    /// The index as a `usize`, for slices.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Consecutive rows of one trunk matrix: the unit that is read, pinned,
+/// leased and multiplied.
+#[derive(Debug, Clone, Copy)]
+pub struct Block {
+    /// The family's name for the product this block takes part in.
+    pub op: u8,
+    /// The decoder layer, or the output head.
+    pub kind: BlockKind,
+    /// Type of the stored elements.
+    pub dtype: Dtype,
+    /// First row within the matrix.
+    pub row_start: u32,
+    /// Rows in this block, at least 1.
+    pub row_count: u32,
+    /// Rows of the whole matrix.
+    pub row_total: u32,
+    /// Elements per row.
+    pub cols: u32,
+    /// Shard file that holds the block.
+    pub shard: u16,
+    /// Absolute offset of the block's first byte in the shard; no alignment.
+    pub offset: u64,
+    /// Stored size in bytes.
+    pub bytes: u64,
+}
+
+impl Block {
+    /// Whether this is the first block of its matrix.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.row_start == 0
+    }
+
+    /// Whether this is the last block of its matrix.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.row_start + self.row_count == self.row_total
+    }
+}
+
+/// One step of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Hand over the embedding row of every position.
+    Embed,
+    /// Hand over one block.
+    Block(BlockIndex),
+    /// The layer's router has run: ask for its experts.
+    Route(LayerIndex),
+    /// Hand over every demanded expert, in any order, then finish the layer's
+    /// mixture.
+    Experts(LayerIndex),
+    /// The layer is complete.
+    EndLayer(LayerIndex),
+}
+
+/// Everything a sweep reads, in order.
+#[derive(Debug, Clone)]
+pub struct SweepProgram {
+    /// The embedding table; only the rows of a sweep's tokens are read.
+    pub embedding: TensorRef,
+    /// All streamed blocks, in sweep order.
+    pub blocks: Vec<Block>,
+    /// The steps; blocks of kind [`BlockKind::Head`] come last.
+    pub steps: Vec<Step>,
+}
+
+impl SweepProgram {
+    /// A program without steps yet.
+    #[must_use]
+    pub fn new(embedding: TensorRef) -> Self {
+        Self {
+            embedding,
+            blocks: Vec::new(),
+            steps: vec![Step::Embed],
+        }
+    }
+
+    /// Appends the blocks of one matrix `tensor`: `[rows][cols]`.
+    ///
+    /// A block holds as many rows as fit `block_bytes`, in multiples of
+    /// `row_quantum`, and at least one quantum. Only the last block of a
+    /// matrix may be shorter.
+    ///
+    /// # Panics
+    ///
+    /// If the tensor is no matrix or `row_quantum` does not divide its rows:
+    /// shapes are checked when a layout is bound.
+    pub fn push_matrix(
+        &mut self,
+        kind: BlockKind,
+        op: u8,
+        tensor: &TensorRef,
+        row_quantum: u32,
+        block_bytes: u64,
+    ) {
+        let [rows, cols] = tensor.shape.as_slice() else {
+            panic!("only matrices are streamed, not {:?}", tensor.shape.as_slice());
+        };
+        let row_total = u32::try_from(*rows).expect("row counts are capped");
+        let cols_count = u32::try_from(*cols).expect("column counts are capped");
+        assert!(row_quantum > 0 && row_total.is_multiple_of(row_quantum));
+        let row_bytes = cols * tensor.dtype.size_bytes();
+        let quantum_bytes = row_bytes * u64::from(row_quantum);
+        let quanta = (block_bytes / quantum_bytes.max(1)).max(1);
+        let rows_per_block = u32::try_from(quanta)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(row_quantum)
+            .min(row_total);
+        let mut row_start = 0;
+        while row_start < row_total {
+            let row_count = rows_per_block.min(row_total - row_start);
+            let index = u32::try_from(self.blocks.len()).expect("block counts are capped");
+            self.blocks.push(Block {
+                op,
+                kind,
+                dtype: tensor.dtype,
+                row_start,
+                row_count,
+                row_total,
+                cols: cols_count,
+                shard: tensor.shard,
+                offset: tensor.offset + u64::from(row_start) * row_bytes,
+                bytes: u64::from(row_count) * row_bytes,
+            });
+            self.steps.push(Step::Block(BlockIndex(index)));
+            row_start += row_count;
+        }
+    }
+
+    /// Block `index`.
+    #[must_use]
+    pub fn block(&self, index: BlockIndex) -> &Block {
+        &self.blocks[index.index()]
+    }
+
+    /// Size in bytes of one embedding row.
+    #[must_use]
+    pub fn embedding_row_bytes(&self) -> u64 {
+        self.embedding.bytes / self.embedding.shape.as_slice()[0].max(1)
+    }
+
+    /// The blocks as a plan sees them.
+    #[must_use]
+    pub fn block_footprints(&self) -> Vec<BlockFootprint> {
+        self.blocks
+            .iter()
+            .map(|block| BlockFootprint {
+                kind: block.kind,
+                bytes: block.bytes,
+            })
+            .collect()
+    }
+}

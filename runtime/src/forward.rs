@@ -1,0 +1,129 @@
+//! The one walk through a sweep's program.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use k3_config::BlockKind;
+use k3_models::{ExpertDemand, ModelFamily, Step, Sweep, SweepRun, Workers};
+
+use crate::error::RunError;
+use crate::source::WeightSource;
+
+/// A request to stop, shared by whoever may ask for it.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks the run to stop at the next block.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a stop was asked for.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Told what a sweep does, as it happens.
+pub trait SweepObserver {
+    /// A layer's demand, `[positions][top_k]` ids in pick order.
+    fn demand(&mut self, demand: &ExpertDemand) {
+        let _ = demand;
+    }
+
+    /// `done` of `total` steps have run.
+    fn progress(&mut self, done: usize, total: usize) {
+        let _ = (done, total);
+    }
+}
+
+/// Observes nothing.
+impl SweepObserver for () {}
+
+/// Counts of one sweep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SweepCounts {
+    /// Bytes of trunk blocks consumed.
+    pub trunk_bytes: u64,
+    /// Blocks consumed.
+    pub blocks: u64,
+    /// Bytes of experts consumed.
+    pub expert_bytes: u64,
+    /// Experts consumed (the union over positions).
+    pub experts: u64,
+    /// Bytes of embedding rows consumed.
+    pub embedding_bytes: u64,
+    /// Weight groups skipped because their scale is NaN.
+    pub nan_scale_groups: u64,
+}
+
+/// Runs `sweep` over `states`, feeding the model from `source`. Returns the
+/// wanted logits, `[rows][vocab]`, and what was consumed.
+///
+/// # Errors
+///
+/// What the model or the source reports, or [`RunError::Cancelled`]. Unless a
+/// sweep is refused at its start, the states are poisoned by any error.
+#[allow(clippy::too_many_arguments, reason = "every part of a sweep meets here, once")]
+pub fn forward<'a, M: ModelFamily, S: WeightSource>(
+    model: &'a M,
+    source: &mut S,
+    sweep: &'a Sweep,
+    states: Vec<&'a mut M::State>,
+    workspace: &'a mut M::Workspace,
+    workers: &'a dyn Workers,
+    observer: &mut dyn SweepObserver,
+    cancel: &Cancel,
+) -> Result<(&'a [f32], SweepCounts), RunError> {
+    let program = model.program();
+    let with_head = sweep.logit_row_count() > 0;
+    let mut run = model.begin(sweep, states, workspace, workers)?;
+    let mut counts = SweepCounts::default();
+    source.begin_sweep(with_head)?;
+    for (done, step) in program.steps.iter().enumerate() {
+        if cancel.is_requested() {
+            return Err(RunError::Cancelled);
+        }
+        observer.progress(done, program.steps.len());
+        match *step {
+            Step::Embed => {
+                for (index, token) in sweep.tokens().enumerate() {
+                    let row = source.embedding_row(token)?;
+                    counts.embedding_bytes += row.len() as u64;
+                    run.embed(index, &row);
+                }
+            }
+            Step::Block(index) => {
+                let block = program.block(index);
+                if block.kind == BlockKind::Head && !with_head {
+                    continue;
+                }
+                let bytes = source.block(index)?;
+                counts.trunk_bytes += bytes.len() as u64;
+                counts.blocks += 1;
+                run.block(block, &bytes)?;
+            }
+            Step::Route(layer) => {
+                let demand = run.route(layer)?;
+                observer.demand(demand);
+                source.demand(demand)?;
+            }
+            Step::Experts(layer) => {
+                while let Some((key, bytes)) = source.next_expert()? {
+                    if cancel.is_requested() {
+                        return Err(RunError::Cancelled);
+                    }
+                    counts.expert_bytes += bytes.len() as u64;
+                    counts.experts += 1;
+                    run.expert(key, &bytes);
+                }
+                run.finish_moe(layer);
+            }
+            Step::EndLayer(layer) => run.end_layer(layer)?,
+        }
+    }
+    counts.nan_scale_groups = run.nan_scale_groups();
+    Ok((run.finish()?, counts))
+}

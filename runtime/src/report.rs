@@ -1,0 +1,155 @@
+//! What a run tells about itself: one versioned schema for files and screens.
+
+use serde::Serialize;
+
+use crate::sampler::SamplingSettings;
+use crate::session::SessionCounts;
+
+/// Version of the schema; raised when a field changes its meaning or goes.
+pub const REPORT_VERSION: u32 = 1;
+
+/// One generation, from prompt to last token.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunReport {
+    /// [`REPORT_VERSION`].
+    pub report_version: u32,
+    /// Version of the program.
+    pub k3_version: String,
+    /// What was run.
+    pub model: ModelReport,
+    /// What the bits of the result depend on besides model and prompt.
+    pub numerics: NumericsReport,
+    /// How it was run; nothing here can change a bit.
+    pub execution: ExecutionReport,
+    /// How tokens were chosen.
+    pub sampling: SamplingSettings,
+    /// Ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Ids generated, in order.
+    pub generated_ids: Vec<u32>,
+    /// Their text, where there is a vocabulary.
+    pub generated_text: Option<String>,
+    /// Why generation ended.
+    pub stop_reason: StopReason,
+    /// What the sweeps consumed.
+    pub counts: CountsReport,
+    /// Where the time went.
+    pub timing: TimingReport,
+    /// Teacher-forced agreement, when it was asked for.
+    pub teacher_forced: Option<TeacherForcedReport>,
+    /// Fallbacks in force and other things worth knowing, one line each.
+    pub notes: Vec<String>,
+}
+
+/// The checkpoint.
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelReport {
+    /// Directory.
+    pub path: String,
+    /// BLAKE3 identity, in hex.
+    pub identity: String,
+    /// Layers run.
+    pub layers: usize,
+    /// Layers of the model.
+    pub layers_total: usize,
+}
+
+/// What the bits depend on.
+#[derive(Debug, Clone, Serialize)]
+pub struct NumericsReport {
+    /// Version of `docs/numerics.md`.
+    pub version: u32,
+    /// `latent` or `expanded`.
+    pub attention: String,
+}
+
+/// How the run was carried out.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExecutionReport {
+    /// Instruction set of the kernels.
+    pub isa: String,
+    /// Compute threads.
+    pub threads: usize,
+    /// Positions per sweep while the prompt is read.
+    pub chunk_positions: usize,
+    /// Positions the sequence had memory for.
+    pub context_positions: usize,
+    /// Whether each step ran the whole prefix again.
+    pub recompute: bool,
+    /// Where weights came from.
+    pub source: String,
+}
+
+/// Why generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// As many tokens as were asked for.
+    Length,
+    /// A stop id was drawn.
+    Stop,
+    /// The user asked to stop.
+    Interrupted,
+    /// Nothing was to be generated.
+    Nothing,
+}
+
+/// Exact counts, in bytes of payload as consumed by the arithmetic.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CountsReport {
+    /// Walks through the layers.
+    pub sweeps: u64,
+    /// Positions computed.
+    pub positions: u64,
+    /// Trunk blocks consumed.
+    pub trunk_blocks: u64,
+    /// Their bytes.
+    pub trunk_bytes: u64,
+    /// Experts consumed (the union of each sweep).
+    pub experts: u64,
+    /// Their bytes.
+    pub expert_bytes: u64,
+    /// Bytes of embedding rows consumed.
+    pub embedding_bytes: u64,
+    /// Weight groups skipped because their scale byte is NaN (255).
+    pub nan_scale_groups: u64,
+}
+
+impl From<&SessionCounts> for CountsReport {
+    fn from(counts: &SessionCounts) -> Self {
+        let totals = &counts.totals;
+        Self {
+            sweeps: counts.sweeps,
+            positions: counts.positions,
+            trunk_blocks: totals.blocks,
+            trunk_bytes: totals.trunk_bytes,
+            experts: totals.experts,
+            expert_bytes: totals.expert_bytes,
+            embedding_bytes: totals.embedding_bytes,
+            nan_scale_groups: totals.nan_scale_groups,
+        }
+    }
+}
+
+/// Wall seconds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct TimingReport {
+    /// From start to the first sweep.
+    pub load_seconds: f64,
+    /// The prompt, up to its last logits.
+    pub prefill_seconds: f64,
+    /// Each generated token: the sweep behind it and the draw. The first one
+    /// has only its draw here, its sweep being part of the prefill.
+    pub token_seconds: Vec<f64>,
+}
+
+/// How often the model's first choice was the next given id.
+#[derive(Debug, Clone, Serialize)]
+pub struct TeacherForcedReport {
+    /// Positions compared: all but the last.
+    pub compared: usize,
+    /// Positions where the argmax is the next id.
+    pub agreed: usize,
+    /// The first disagreements: (position, given next id, argmax).
+    pub first_disagreements: Vec<(usize, u32, u32)>,
+}

@@ -74,14 +74,6 @@ impl TensorSet {
         self.by_name.get(name).map(|&index| &self.tensors[index])
     }
 
-    /// The tensor of this full name, to be edited.
-    #[must_use]
-    pub fn get_mut(&mut self, name: &str) -> Option<&mut Tensor> {
-        self.by_name
-            .get(name)
-            .map(|&index| &mut self.tensors[index])
-    }
-
     /// All tensors, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Tensor> {
         self.tensors.iter()
@@ -143,9 +135,9 @@ mod tests {
         // 1 + 2^-8 is a tie between 1 and 1 + 2^-7; 1 + 3*2^-8 between 1 + 2^-7 and 1 + 2^-6.
         let cases = [
             (1.0, 1.0),
-            (1.003_906_25, 1.0),
-            (1.011_718_75, 1.015_625),
-            (1.003_907, 1.007_812_5),
+            (1.0 + 1.0 / 256.0, 1.0),
+            (1.0 + 3.0 / 256.0, 1.0 + 1.0 / 64.0),
+            (1.003_907, 1.0 + 1.0 / 128.0),
             (-2.5, -2.5),
         ];
         for (value, expected) in cases {

@@ -257,3 +257,88 @@ fn a_vocabulary_can_lie_beside_the_weights() {
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
     assert_eq!(config["added_tokens_decoder"]["269"]["content"], "[EOS]");
 }
+
+#[test]
+fn edits_reach_the_files_the_index_and_the_tensors() {
+    let checkpoint = TinySpec::small(1).shards(3).generate_with(|shard| {
+        shard.retain(|tensor| !tensor.name.ends_with("layers.2.mlp_res_norm.weight"));
+        for tensor in shard
+            .iter_mut()
+            .filter(|t| t.name.ends_with("layers.1.self_attn.A_log"))
+        {
+            tensor.bytes[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+        }
+    });
+    let a_log = checkpoint.f32s(&checkpoint.name("layers.1.self_attn.A_log"));
+    assert_eq!(a_log[0], f32::INFINITY);
+    let gone = checkpoint.name("layers.2.mlp_res_norm.weight");
+    assert!(checkpoint.tensors.get(&gone).is_none());
+    let dir = tempfile::tempdir().unwrap();
+    write_files(dir.path(), &checkpoint.files).unwrap();
+    let index = fs::read_to_string(dir.path().join("model.safetensors.index.json")).unwrap();
+    assert!(!index.contains(&gone) && index.contains("layers.2.mlp_res_proj"));
+    let error = Reference::open(dir.path()).err().unwrap().to_string();
+    assert!(error.contains(&gone), "{error}");
+}
+
+/// A position sees nothing after it, and earlier calls leave nothing behind.
+#[test]
+fn a_prefix_has_the_logits_it_has_inside_a_longer_prompt() {
+    let reference = TinySpec::odd(9).generate().reference();
+    for form in AttentionForm::ALL {
+        let whole = reference.forward(&PROMPT, form, None);
+        for position in 0..PROMPT.len() {
+            let prefix = reference.forward(&PROMPT[..=position], form, None);
+            assert_eq!(differing(prefix.last(), whole.at(position)), 0);
+        }
+    }
+}
+
+/// The two forms are one function up to rounding: at most 2e-6 of the largest
+/// logit apart, but not the same bits.
+#[test]
+fn the_two_forms_agree_up_to_rounding() {
+    for spec in presets() {
+        if spec.cancelling_channels {
+            // Built to magnify rounding.
+            continue;
+        }
+        let reference = spec.generate().reference();
+        let [latent, expanded] = AttentionForm::ALL.map(|f| reference.forward(&PROMPT, f, None));
+        let pairs = || latent.logits().iter().zip(expanded.logits());
+        let largest = pairs().fold(0.0_f32, |most, (_, e)| most.max(e.abs()));
+        let apart = pairs().fold(0.0_f32, |most, (l, e)| most.max((l - e).abs()));
+        assert!(
+            apart > 0.0 && apart <= 2e-6 * largest,
+            "{apart} of {largest}"
+        );
+    }
+}
+
+#[test]
+fn picks_are_distinct_and_their_weights_sum_to_the_factor() {
+    let checkpoint = TinySpec::wide_union(3).generate();
+    let shape = &checkpoint.spec.shape;
+    let forward = checkpoint
+        .reference()
+        .forward(&PROMPT, AttentionForm::Latent, None);
+    let moe_layers = shape.layers - shape.dense_layers;
+    assert_eq!(forward.picks.len(), PROMPT.len() * moe_layers * shape.top_k);
+    for picks in forward.picks.chunks(shape.top_k) {
+        assert!(
+            picks
+                .iter()
+                .all(|p| (p.layer, p.position) == (picks[0].layer, picks[0].position))
+        );
+        let distinct: HashSet<usize> = picks.iter().map(|pick| pick.expert).collect();
+        assert_eq!(distinct.len(), shape.top_k);
+        let sum: f32 = picks.iter().map(|pick| pick.weight).sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+    }
+    let used: HashSet<(usize, usize)> = forward.picks.iter().map(|p| (p.layer, p.expert)).collect();
+    assert!(
+        used.len() > moe_layers * shape.top_k,
+        "positions differ in their picks"
+    );
+    assert!(used.len() < forward.picks.len(), "and share some");
+}

@@ -4,9 +4,8 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use common::{differing, ids, read_f32s};
+use common::{differing, fixture_dirs, ids, read_f32s};
 use k3_testkit::{AttentionForm, Reference};
 use serde_json::Value;
 
@@ -17,17 +16,6 @@ const FORMS: [(&str, AttentionForm); 2] = [
 
 /// Prompts up to this length are continued greedily; with K3_SLOW=1 all are.
 const CONTINUED_LEN: usize = 1;
-
-fn fixture_dirs() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    let entries = fs::read_dir(&root).unwrap_or_else(|e| panic!("{}: {e}", root.display()));
-    let mut dirs: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
-        .filter(|dir| dir.join("expected.json").exists())
-        .collect();
-    dirs.sort();
-    dirs
-}
 
 #[test]
 fn equals_the_committed_logits() {

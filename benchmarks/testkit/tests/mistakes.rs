@@ -16,7 +16,7 @@ const PROMPT: [u32; 9] = [3, 17, 3, 60, 99, 41, 0, 7, 100];
 const KERNEL_LEVEL: [Mistake; 1] = [Mistake::BetaBeforeZeroTest];
 
 struct Fixture {
-    name: &'static str,
+    name: String,
     reference: Reference,
     right: BTreeMap<&'static str, Forward>,
 }
@@ -26,24 +26,38 @@ const FORMS: [(&str, AttentionForm); 2] = [
     ("expanded", AttentionForm::Expanded),
 ];
 
-fn fixtures() -> Vec<Fixture> {
+impl Fixture {
+    fn new(name: impl Into<String>, reference: Reference) -> Self {
+        let right = FORMS
+            .map(|(name, form)| (name, reference.forward(&PROMPT, form, None)))
+            .into();
+        Self {
+            name: name.into(),
+            reference,
+            right,
+        }
+    }
+}
+
+/// Generated checkpoints, each told by its preset.
+fn generated() -> Vec<Fixture> {
     [
         ("small", TinySpec::small(11)),
         ("odd", TinySpec::odd(11)),
         ("order_probe", TinySpec::order_probe(11)),
     ]
-    .map(|(name, spec)| {
-        let reference = spec.generate().reference();
-        let right = FORMS
-            .map(|(form_name, form)| (form_name, reference.forward(&PROMPT, form, None)))
-            .into();
-        Fixture {
-            name,
-            reference,
-            right,
-        }
-    })
+    .map(|(name, spec)| Fixture::new(name, spec.generate().reference()))
     .into()
+}
+
+/// The committed checkpoints of `fixtures/`.
+fn committed() -> Vec<Fixture> {
+    let dirs = common::fixture_dirs().into_iter();
+    dirs.map(|dir| {
+        let name = dir.file_name().unwrap().to_string_lossy();
+        Fixture::new(format!("fixtures/{name}"), Reference::open(&dir).unwrap())
+    })
+    .collect()
 }
 
 /// Logits of the whole prompt that differ in some bit, per form.
@@ -57,7 +71,8 @@ fn differing_logits(fixture: &Fixture, mistake: Mistake) -> [usize; 2] {
 #[test]
 #[allow(clippy::print_stdout, reason = "the table is what this test is for")]
 fn every_mistake_is_noticed() {
-    let fixtures = fixtures();
+    let mut fixtures = generated();
+    fixtures.extend(committed());
     let mut table = String::from("mistake: differing logits, latent and expanded form\n");
     let mut unnoticed = Vec::new();
     for mistake in Mistake::all() {
@@ -84,7 +99,7 @@ fn every_mistake_is_noticed() {
 /// able to tell.
 #[test]
 fn the_order_of_a_sum_needs_the_probe() {
-    let fixtures = fixtures();
+    let fixtures = generated();
     for mistake in [Mistake::RouterInLanes, Mistake::MatmulSerial] {
         let seen = |name: &str| {
             let fixture = fixtures.iter().find(|fixture| fixture.name == name);

@@ -17,7 +17,7 @@ pub use tokenizer::TinyTokenizer;
 
 use crate::error::TestkitError;
 use crate::reference::Reference;
-use crate::tensor::TensorSet;
+use crate::tensor::{Tensor, TensorSet};
 
 /// A checkpoint in memory, as its files and as its tensors.
 #[derive(Clone, Debug)]
@@ -41,8 +41,21 @@ impl TinySpec {
     /// When the spec contradicts itself (for example top-k above the experts).
     #[must_use]
     pub fn generate(&self) -> TinyCheckpoint {
+        self.generate_with(|_| {})
+    }
+
+    /// Makes a checkpoint with a fault or a special value in it: `edit` gets
+    /// the tensors of each shard, in file order, and may change, drop, add or
+    /// reorder them. Files, index and in-memory tensors all follow.
+    ///
+    /// # Panics
+    /// As [`TinySpec::generate`]; also when a tensor's bytes no longer fit its
+    /// shape, or a name stands twice.
+    #[must_use]
+    pub fn generate_with(&self, edit: impl FnMut(&mut Vec<Tensor>)) -> TinyCheckpoint {
         self.check();
-        let shards = shards::distribute(self, generate::groups(self));
+        let mut shards = shards::distribute(self, generate::groups(self));
+        shards.iter_mut().for_each(edit);
         let config = format!("{:#}\n", config::config_json(self)).into_bytes();
         let parsed = KimiK3Config::parse(Path::new("config.json"), &config)
             .expect("a spec that passed its check makes a valid config");
@@ -82,8 +95,7 @@ impl TinySpec {
     /// A file that cannot be written.
     pub fn write_to(&self, dir: &Path) -> Result<TinyCheckpoint, TestkitError> {
         let mut checkpoint = self.generate();
-        write_files(dir, &checkpoint.files)?;
-        checkpoint.dir = Some(dir.to_owned());
+        checkpoint.write_to(dir)?;
         Ok(checkpoint)
     }
 }
@@ -106,6 +118,16 @@ pub fn write_files(dir: &Path, files: &[FileImage]) -> Result<(), TestkitError> 
 }
 
 impl TinyCheckpoint {
+    /// Writes the files into `dir`, which is created when absent.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write_to(&mut self, dir: &Path) -> Result<(), TestkitError> {
+        write_files(dir, &self.files)?;
+        self.dir = Some(dir.to_owned());
+        Ok(())
+    }
+
     /// The full name of a decoder tensor, given what follows the prefix:
     /// `layers.0.self_attn.A_log`, `embed_tokens.weight`.
     #[must_use]
@@ -131,7 +153,7 @@ impl TinyCheckpoint {
         &self.tensor(name).bytes
     }
 
-    fn tensor(&self, name: &str) -> &crate::tensor::Tensor {
+    fn tensor(&self, name: &str) -> &Tensor {
         let tensor = self.tensors.get(name);
         tensor.unwrap_or_else(|| panic!("the checkpoint has no tensor {name}"))
     }
@@ -158,10 +180,10 @@ impl TinyCheckpoint {
     /// The oracle bound to these tensors.
     ///
     /// # Panics
-    /// When a tensor was edited into another shape.
+    /// When a tensor was edited away or into another shape.
     #[must_use]
     pub fn reference(&self) -> Reference {
         Reference::new(self.spec.shape.clone(), &self.tensors)
-            .expect("the generator makes every tensor its config calls for")
+            .expect("every tensor the config calls for")
     }
 }

@@ -4,7 +4,7 @@
 The ids come from Python's tiktoken, the encoder the release uses, with the released
 pattern and the vocabulary file given:
 
-    pip install tiktoken
+    pip install tiktoken==0.14.0
     scripts/tokenizer/golden.py path/to/tiktoken.model
 
 Run it again after adding a text; no other line of the file may change.

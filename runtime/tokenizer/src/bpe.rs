@@ -15,11 +15,18 @@ use std::collections::BinaryHeap;
 const SCAN_BYTES_MAX: usize = 64;
 
 /// Buffers reused from piece to piece. Their size follows the longest piece: 40 bytes
-/// for each of its bytes.
+/// for each of its bytes, before rounding up.
 #[derive(Default)]
 pub(crate) struct Scratch {
     nodes: Vec<Node>,
     heap: BinaryHeap<Reverse<u64>>,
+}
+
+#[cfg(test)]
+impl Scratch {
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.heap.capacity() * size_of::<u64>()
+    }
 }
 
 /// A part of the piece, stored at the index of its first byte. Parts absorbed by their

@@ -12,6 +12,9 @@ pub const END_OF_SEQUENCE: &str = "[EOS]";
 /// Ends a turn.
 pub const END_OF_MESSAGE: &str = "<|end_of_msg|>";
 
+/// Special ids lie less than this above the first: the table is indexed by id.
+const INDEX_LIMIT: u32 = 1 << 24;
+
 /// The named slots of the Kimi K3 release, by offset from the first.
 const KIMI_K3: [(u32, &str); 16] = [
     (0, "[BOS]"),
@@ -55,22 +58,21 @@ impl Specials {
     /// # Panics
     /// If the slots do not fit into `u32`.
     pub fn kimi_k3(base: u32) -> Self {
+        let end = base
+            .checked_add(RESERVED_SLOT_COUNT)
+            .expect("slots fit into u32");
         let named = KIMI_K3
             .iter()
             .map(|&(offset, name)| (base + offset, name.to_owned()));
-        Self::with_reserved(base, named, base + RESERVED_SLOT_COUNT)
-            .expect("the released names are distinct")
+        Self::with_reserved(base, named, end).expect("the released names are distinct")
     }
 
     /// A table of exactly these `(id, spelling)` entries, none below `base`, the number
     /// of ordinary tokens.
     ///
     /// # Errors
-    /// An id below `base` or taken twice; a spelling that is empty or taken twice.
-    ///
-    /// # Panics
-    /// If an id is 2^24 or more above `base`: the caller bounds ids by the model's
-    /// embedding first.
+    /// An id below `base`, 2^24 or more above it, or taken twice; a spelling that is
+    /// empty or taken twice.
     pub fn new(
         base: u32,
         entries: impl IntoIterator<Item = (u32, String)>,
@@ -88,7 +90,13 @@ impl Specials {
             if name.is_empty() {
                 return Err(TokenizerError::SpecialUnnamed { id });
             }
-            assert!(index < 1 << 24, "special id {id} is far above {base}");
+            if index >= INDEX_LIMIT {
+                let what = "ids between the first special token and another";
+                return Err(TokenizerError::VocabularyTooLarge {
+                    what,
+                    limit: INDEX_LIMIT.into(),
+                });
+            }
             let index = index as usize;
             if names.len() <= index {
                 names.resize(index + 1, None);
@@ -303,6 +311,14 @@ mod tests {
         assert!(matches!(
             twice,
             Err(TokenizerError::SpecialIdTwice { id: 5, .. })
+        ));
+        let far = Specials::new(6, [(6 + (1 << 24), "a".to_owned())]);
+        assert!(matches!(
+            far,
+            Err(TokenizerError::VocabularyTooLarge {
+                limit: 0x100_0000,
+                ..
+            })
         ));
         let low = Specials::new(6, [(5, "a".to_owned())]);
         assert!(matches!(

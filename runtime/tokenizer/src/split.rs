@@ -1,18 +1,19 @@
 //! The pre-split: text is cut into pieces and no token ever spans two of them.
 //!
 //! At each position the first of eight alternatives that matches takes its longest
-//! match, as a backtracking regex would with this pattern (`U` is `\p{Lu}\p{Lt}\p{Lm}
-//! \p{Lo}\p{M}`, `W` is `\p{Ll}\p{Lm}\p{Lo}\p{M}`, both without Han; `'x` is the
-//! contraction `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`):
+//! match, as a backtracking regex would with the released pattern:
 //!
 //! 1. `\p{Han}+`
-//! 2. `[^\r\n\p{L}\p{N}]?` `U*` `W+` `'x`
-//! 3. `[^\r\n\p{L}\p{N}]?` `U+` `W*` `'x`
+//! 2. `[^\r\n\p{L}\p{N}]?` `U*` `W+` `'x?`
+//! 3. `[^\r\n\p{L}\p{N}]?` `U+` `W*` `'x?`
 //! 4. `\p{N}{1,3}`
 //! 5. ` ?[^\s\p{L}\p{N}]+[\r\n]*`
 //! 6. `\s*[\r\n]+`
 //! 7. `\s+(?!\S)`
 //! 8. `\s+`
+//!
+//! where `U` is `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`, `W` the same with `\p{Ll}`
+//! for `\p{Lu}\p{Lt}`, and `'x` the contraction `(?i:'s|'t|'re|'ve|'m|'ll|'d)`.
 //!
 //! The alternatives are written out by hand because an engine that backtracks rescans
 //! long runs, and may give up on them. Here a position is looked at a bounded number

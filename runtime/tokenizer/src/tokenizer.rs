@@ -88,6 +88,7 @@ impl Tokenizer {
         let mut scratch = Scratch::default();
         let mut from = 0;
         if mode == Mode::Structure {
+            // Before the long-input rule, so that no cut falls into a control token.
             while let Some((id, range)) = self.specials.find(text, from) {
                 self.encode_content(&text[from..range.start], &mut scratch, ids);
                 ids.push(id);
@@ -214,6 +215,17 @@ mod tests {
                 ..
             })
         ));
+    }
+
+    #[test]
+    fn working_memory_follows_a_span_not_the_text() {
+        let tokenizer = build(257, 513).unwrap();
+        for unit in ["a", " ", "あ", "ab"] {
+            let (mut scratch, mut ids) = (Scratch::default(), Vec::new());
+            tokenizer.encode_content(&unit.repeat(400_000), &mut scratch, &mut ids);
+            let bytes = scratch.heap_bytes();
+            assert!(bytes < 8 << 20, "{bytes} bytes for {unit:?}");
+        }
     }
 
     #[test]

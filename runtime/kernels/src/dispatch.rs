@@ -80,6 +80,10 @@ impl FromStr for Isa {
 /// `b_j = (a[j] + a[j+4]) + (a[j+8] + a[j+12])`; `(b0 + b1) + (b2 + b3)`; the
 /// remainder added to that sum serially; one rounding to f32.
 #[derive(Debug, Clone, Copy)]
+#[allow(
+    clippy::type_complexity,
+    reason = "each signature is written out once, here, where it is documented"
+)]
 pub struct KernelSet {
     /// The instruction set of this table.
     pub isa: Isa,

@@ -30,6 +30,10 @@
 
 #![deny(unsafe_code)]
 
+#[allow(
+    unsafe_code,
+    reason = "intrinsics, and loads without bounds checks in the hot loops"
+)]
 mod arch;
 mod dispatch;
 mod environment;

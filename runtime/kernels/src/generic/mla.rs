@@ -135,17 +135,22 @@ pub(crate) fn mla_scores_expanded(
     }
 }
 
-/// `out` = 0, then `out[j] += weights[s] * values[s][j]` in f32, s ascending,
-/// multiply then add.
-///
-/// Shapes: `weights: [positions]`, `values: [positions][v]`, `out: [v]`.
-#[inline(always)]
-pub(crate) fn mla_mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32]) {
+/// Checks the slices of [`mla_mix_expanded`].
+#[inline]
+pub(crate) fn check_mix_expanded(weights: &[f32], values: &[f32], out: &[f32]) {
     assert_eq!(
         Some(values.len()),
         weights.len().checked_mul(out.len()),
         "values are not [positions][v]"
     );
+}
+
+/// `out` = 0, then `out[j] += weights[s] * values[s][j]` in f32, s ascending,
+/// multiply then add.
+///
+/// Shapes: `weights: [positions]`, `values: [positions][v]`, `out: [v]`.
+pub(crate) fn mla_mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32]) {
+    check_mix_expanded(weights, values, out);
     let width = out.len();
     out.fill(0.0);
     for (s, &weight) in weights.iter().enumerate() {

@@ -1,7 +1,5 @@
 //! Elementwise f32 arithmetic without transcendental functions.
 
-use super::matmul::bf16_at;
-
 /// `acc[i] += x[i]` in f32, one rounding each.
 #[inline(always)]
 pub(crate) fn add(acc: &mut [f32], x: &[f32]) {
@@ -39,7 +37,7 @@ pub(crate) fn widen_bf16(bytes: &[u8], out: &mut [f32]) {
         out.len().checked_mul(2),
         "two bytes per value"
     );
-    for (i, out) in out.iter_mut().enumerate() {
-        *out = bf16_at(bytes, i);
+    for (out, &pair) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        *out = f32::from_bits(u32::from(u16::from_le_bytes(pair)) << 16);
     }
 }

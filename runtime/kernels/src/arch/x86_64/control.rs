@@ -1,7 +1,5 @@
 //! The SSE control and status register.
 
-#![allow(unsafe_code, reason = "reading MXCSR takes an instruction")]
-
 use std::arch::asm;
 
 use crate::environment::FpEnvironmentError;

@@ -1,10 +1,15 @@
 //! x86-64: detection, the control register, AVX2 and AVX-512 bodies.
 
+mod avx2;
+mod avx512;
 mod control;
+mod pointers;
+mod stamp;
+mod transpose;
 
 pub(crate) use control::check_control_register;
 
-use crate::dispatch::{Isa, KernelSet};
+use crate::dispatch::KernelSet;
 
 /// Whether AVX2 and FMA are there, and the system saves their registers.
 pub(crate) fn has_avx2() -> bool {
@@ -22,24 +27,10 @@ pub(crate) fn has_avx512() -> bool {
 
 /// The AVX2 table; `None` unless [`has_avx2`].
 pub(crate) fn avx2() -> Option<&'static KernelSet> {
-    static TABLE: std::sync::OnceLock<KernelSet> = std::sync::OnceLock::new();
-    let scalar = KernelSet::for_isa(Isa::Scalar)?;
-    has_avx2().then(|| {
-        TABLE.get_or_init(|| KernelSet {
-            isa: Isa::Avx2,
-            ..*scalar
-        })
-    })
+    has_avx2().then_some(&avx2::TABLE)
 }
 
 /// The AVX-512 table; `None` unless [`has_avx512`].
 pub(crate) fn avx512() -> Option<&'static KernelSet> {
-    static TABLE: std::sync::OnceLock<KernelSet> = std::sync::OnceLock::new();
-    let scalar = KernelSet::for_isa(Isa::Scalar)?;
-    has_avx512().then(|| {
-        TABLE.get_or_init(|| KernelSet {
-            isa: Isa::Avx512,
-            ..*scalar
-        })
-    })
+    has_avx512().then_some(&avx512::TABLE)
 }

@@ -1,0 +1,90 @@
+//! The KDA step, vectorised over value channels.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "parallel arrays of registers are indexed together"
+)]
+
+use std::arch::x86_64::*;
+
+use super::mla::first_lanes;
+use crate::generic::kda::KdaStep;
+
+/// Values of one vector.
+const LANES: usize = 8;
+
+/// Vectors per wide tile: prediction and readout stay in registers.
+const WIDE: usize = 4;
+
+pub(crate) fn kda_step(mut step: KdaStep<'_>) {
+    let width = step.check();
+    // SAFETY: only the AVX2 table leads here; its features were detected.
+    unsafe { tiles(&mut step, width) }
+}
+
+#[target_feature(enable = "avx2")]
+fn tiles(step: &mut KdaStep<'_>, width: usize) {
+    let mut first = 0;
+    while width - first >= WIDE * LANES {
+        tile::<WIDE>(step, width, first, [first_lanes(LANES); WIDE]);
+        first += WIDE * LANES;
+    }
+    while first < width {
+        let count = (width - first).min(LANES);
+        tile::<1>(step, width, first, [first_lanes(count)]);
+        first += LANES;
+    }
+}
+
+/// Value channels `first..first + 8 N` as far as the masks have bits. Channels
+/// are independent, so each sees the definition's order over keys; the product
+/// and the sum are rounded apart.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn tile<const N: usize>(step: &mut KdaStep<'_>, width: usize, first: usize, masks: [__m256i; N]) {
+    let state = step.state.as_mut_ptr();
+    let each = |n: usize| first + n * LANES;
+    // SAFETY: here and in every access below, `check` made the state `width` rows of
+    // `width` values and the vectors `width` values; row < width, and a mask
+    // has bits only for channels below `width`.
+    let load = |row: usize, n: usize| unsafe {
+        _mm256_maskload_ps(state.add(row * width + each(n)), masks[n])
+    };
+    // SAFETY: as in `load`.
+    let store = |row: usize, n: usize, value| unsafe {
+        _mm256_maskstore_ps(state.add(row * width + each(n)), masks[n], value);
+    };
+    let mut delta = [_mm256_setzero_ps(); N];
+    for (row, (&alpha, &k)) in step.alpha.iter().zip(step.k).enumerate() {
+        for n in 0..N {
+            let value = _mm256_mul_ps(load(row, n), _mm256_set1_ps(alpha));
+            store(row, n, value);
+            if k != 0.0 {
+                delta[n] = _mm256_add_ps(delta[n], _mm256_mul_ps(_mm256_set1_ps(k), value));
+            }
+        }
+    }
+    for n in 0..N {
+        // SAFETY: as in `load`.
+        let v = unsafe { _mm256_maskload_ps(step.v.as_ptr().add(each(n)), masks[n]) };
+        delta[n] = _mm256_sub_ps(v, delta[n]);
+    }
+    let mut out = [_mm256_setzero_ps(); N];
+    for (row, (&q, &k)) in step.q.iter().zip(step.k).enumerate() {
+        let strength = _mm256_set1_ps(k * step.beta);
+        for n in 0..N {
+            let mut value = load(row, n);
+            if k != 0.0 {
+                value = _mm256_add_ps(value, _mm256_mul_ps(strength, delta[n]));
+                store(row, n, value);
+            }
+            if q != 0.0 {
+                out[n] = _mm256_add_ps(out[n], _mm256_mul_ps(_mm256_set1_ps(q), value));
+            }
+        }
+    }
+    for n in 0..N {
+        // SAFETY: as in `load`.
+        unsafe { _mm256_maskstore_ps(step.out.as_mut_ptr().add(each(n)), masks[n], out[n]) };
+    }
+}

@@ -1,0 +1,14 @@
+//! Definitions that vectorise as they are.
+
+use crate::arch::x86_64::stamp::stamp;
+use crate::generic::{norm, vector};
+
+stamp! {
+    "avx2,fma";
+    fn rmsnorm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = norm::rmsnorm;
+    fn l2norm(v: &mut [f32]) = norm::l2norm;
+    fn add(acc: &mut [f32], x: &[f32]) = vector::add;
+    fn add_scaled(acc: &mut [f32], weight: f32, x: &[f32]) = vector::add_scaled;
+    fn multiply(out: &mut [f32], x: &[f32]) = vector::multiply;
+    fn widen_bf16(bytes: &[u8], out: &mut [f32]) = vector::widen_bf16;
+}

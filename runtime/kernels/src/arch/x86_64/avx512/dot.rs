@@ -1,0 +1,124 @@
+//! Sums in matmul order: 16 f64 lanes in two vectors per row.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "parallel arrays of registers are indexed together"
+)]
+
+use std::arch::x86_64::*;
+
+use crate::arch::x86_64::transpose::load1;
+use crate::generic::lanes::{LANES, tree16};
+
+/// Bytes ahead of the current block that a row is prefetched.
+const PREFETCH_BYTES: usize = 512;
+
+/// Lanes of the first and the second vector. bf16 pairs are split into even and
+/// odd elements, which costs a shift and a mask; f32 is taken in order. The
+/// order of the vectors' lanes does not matter until [`lane_sums`] undoes it.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+unsafe fn widen_weights<const BYTES: usize>(at: *const u8) -> [__m512d; 2] {
+    const { assert!(BYTES == 2 || BYTES == 4, "bf16 or f32") };
+    if BYTES == 2 {
+        // SAFETY: the caller's block of 16 weights is 32 readable bytes.
+        let pairs = unsafe { _mm256_loadu_si256(at.cast()) };
+        let even = _mm256_slli_epi32::<16>(pairs);
+        let odd = _mm256_and_si256(pairs, _mm256_set1_epi32(!0xFFFF));
+        [
+            _mm512_cvtps_pd(_mm256_castsi256_ps(even)),
+            _mm512_cvtps_pd(_mm256_castsi256_ps(odd)),
+        ]
+    } else {
+        // SAFETY: the caller's block of 16 weights is 64 readable bytes.
+        let (low, high) = unsafe {
+            (
+                _mm256_loadu_ps(at.cast()),
+                _mm256_loadu_ps(at.add(32).cast()),
+            )
+        };
+        [_mm512_cvtps_pd(low), _mm512_cvtps_pd(high)]
+    }
+}
+
+/// Sixteen activations in the lane order of [`widen_weights`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+unsafe fn widen_activations<const BYTES: usize>(at: *const f32) -> [__m512d; 2] {
+    // SAFETY: the caller's block is 16 readable values.
+    let mut block = unsafe { _mm512_loadu_ps(at) };
+    if BYTES == 2 {
+        let even_then_odd = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+        block = _mm512_permutexvar_ps(even_then_odd, block);
+    }
+    [
+        _mm512_cvtps_pd(_mm512_castps512_ps256(block)),
+        _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(block)),
+    ]
+}
+
+/// The 16 lanes of one row, in their own order.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn lane_sums<const BYTES: usize>(sums: [__m512d; 2]) -> [f64; LANES] {
+    let mut halves = [[0.0_f64; 8]; 2];
+    for (half, sums) in halves.iter_mut().zip(sums) {
+        // SAFETY: the destination is eight f64.
+        unsafe { _mm512_storeu_pd(half.as_mut_ptr(), sums) };
+    }
+    std::array::from_fn(|lane| {
+        if BYTES == 2 {
+            halves[lane % 2][lane / 2]
+        } else {
+            halves[lane / 8][lane % 8]
+        }
+    })
+}
+
+/// The f64 sums of `R` rows of weights with `P` positions of activations, in
+/// matmul order. `BYTES` is 2 for bf16 weights and 4 for f32. Products of
+/// widened f32 are exact, so the fused multiply-add rounds as the definition.
+///
+/// # Safety
+/// Every row must be good for reading `cols * BYTES` bytes and every position
+/// for reading `cols` values.
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) unsafe fn sums<const BYTES: usize, const R: usize, const P: usize>(
+    rows: [*const u8; R],
+    xs: [*const f32; P],
+    cols: usize,
+) -> [[f64; P]; R] {
+    let mut acc = [[[_mm512_setzero_pd(); 2]; P]; R];
+    let full = cols - cols % LANES;
+    for i in (0..full).step_by(LANES) {
+        // SAFETY: `i + 16 <= cols`, so the block lies within every position.
+        let x = xs.map(|x| unsafe { widen_activations::<BYTES>(x.add(i)) });
+        for r in 0..R {
+            if (i * BYTES).is_multiple_of(64) {
+                // A prefetch may point anywhere: it never faults.
+                let ahead = rows[r].wrapping_add(i * BYTES + PREFETCH_BYTES);
+                _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+            }
+            // SAFETY: `i + 16 <= cols`, so the block lies within every row.
+            let w = unsafe { widen_weights::<BYTES>(rows[r].add(i * BYTES)) };
+            for p in 0..P {
+                for half in 0..2 {
+                    acc[r][p][half] = _mm512_fmadd_pd(w[half], x[p][half], acc[r][p][half]);
+                }
+            }
+        }
+    }
+    let mut sums = [[0.0_f64; P]; R];
+    for r in 0..R {
+        for p in 0..P {
+            let mut sum = tree16(&lane_sums::<BYTES>(acc[r][p]));
+            for i in full..cols {
+                // SAFETY: `i < cols`.
+                let (w, x) = unsafe { (load1::<BYTES>(rows[r].add(i * BYTES)), *xs[p].add(i)) };
+                sum += f64::from(w) * f64::from(x);
+            }
+            sums[r][p] = sum;
+        }
+    }
+    sums
+}

@@ -1,0 +1,219 @@
+//! Scores and mixtures of latent attention.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "parallel arrays of registers are indexed together"
+)]
+
+use std::arch::x86_64::*;
+
+use super::dot::sums;
+use super::serial::sums8;
+use crate::arch::x86_64::pointers::{f32_bytes, row_starts};
+use crate::generic::lanes::round_f32;
+use crate::generic::mla::{
+    check_mix_expanded, check_mix_latent, check_scores_expanded, check_scores_latent,
+};
+
+/// Positions per tile of the scores.
+const TILE: usize = 8;
+
+pub(crate) fn mla_scores_latent(
+    qa: &[f32],
+    q_rope: &[f32],
+    cache: &[f32],
+    scale: f32,
+    scores: &mut [f32],
+) {
+    check_scores_latent(qa, q_rope, cache, scores);
+    // SAFETY: only the AVX-512 table leads here; its features were detected.
+    unsafe { scores_latent(qa, q_rope, f32_bytes(cache), scale, scores) }
+}
+
+#[target_feature(enable = "avx512f,avx512dq,avx2")]
+fn scores_latent(qa: &[f32], q_rope: &[f32], cache: &[u8], scale: f32, scores: &mut [f32]) {
+    let (latent_bytes, rope_bytes) = (size_of_val(qa), size_of_val(q_rope));
+    let stride = latent_bytes + rope_bytes;
+    for (tile, scores) in scores.chunks_mut(TILE).enumerate() {
+        let (first, count) = (tile * TILE, scores.len());
+        let latents = row_starts::<TILE>(cache, stride, latent_bytes, first, count);
+        let ropes = row_starts::<TILE>(&cache[latent_bytes..], stride, rope_bytes, first, count);
+        // SAFETY: the pointers are good for the latent's and the rope's bytes,
+        // and `qa` and `q_rope` hold as many values.
+        let sums = unsafe {
+            let sums = sums::<4, TILE, 1>(latents, [qa.as_ptr()], qa.len());
+            let start = [sums.map(|[sum]| sum)];
+            sums8::<4, 1>(ropes, [q_rope.as_ptr()], q_rope.len(), start)
+        };
+        for (score, &sum) in scores.iter_mut().zip(&sums[0]) {
+            *score = round_f32(sum) * scale;
+        }
+    }
+}
+
+pub(crate) fn mla_scores_expanded(
+    q_nope: &[f32],
+    q_rope: &[f32],
+    keys: &[f32],
+    ropes: &[f32],
+    scale: f32,
+    scores: &mut [f32],
+) {
+    check_scores_expanded(q_nope, q_rope, keys, ropes, scores);
+    // SAFETY: only the AVX-512 table leads here; its features were detected.
+    unsafe {
+        scores_expanded(
+            q_nope,
+            q_rope,
+            f32_bytes(keys),
+            f32_bytes(ropes),
+            scale,
+            scores,
+        )
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512dq,avx2")]
+fn scores_expanded(
+    q_nope: &[f32],
+    q_rope: &[f32],
+    keys: &[u8],
+    ropes: &[u8],
+    scale: f32,
+    scores: &mut [f32],
+) {
+    let (nope_bytes, rope_bytes) = (size_of_val(q_nope), size_of_val(q_rope));
+    for (tile, scores) in scores.chunks_mut(TILE).enumerate() {
+        let (first, count) = (tile * TILE, scores.len());
+        let keys = row_starts::<TILE>(keys, nope_bytes, nope_bytes, first, count);
+        let ropes = row_starts::<TILE>(ropes, rope_bytes, rope_bytes, first, count);
+        // SAFETY: the pointers are good for the bytes of nope and rope, and
+        // `q_nope` and `q_rope` hold as many values.
+        let sums = unsafe {
+            let start = sums8::<4, 1>(keys, [q_nope.as_ptr()], q_nope.len(), [[0.0; TILE]]);
+            sums8::<4, 1>(ropes, [q_rope.as_ptr()], q_rope.len(), start)
+        };
+        for (score, &sum) in scores.iter_mut().zip(&sums[0]) {
+            *score = round_f32(sum) * scale;
+        }
+    }
+}
+
+pub(crate) fn mla_mix_latent(
+    weights: &[f32],
+    cache: &[f32],
+    stride: usize,
+    sums: &mut [f64],
+    out: &mut [f32],
+) {
+    check_mix_latent(weights, cache, stride, sums, out);
+    // SAFETY: only the AVX-512 table leads here; its features were detected.
+    unsafe { mix_latent(weights, cache, stride, out) }
+}
+
+#[target_feature(enable = "avx512f,avx512vl")]
+fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, out: &mut [f32]) {
+    const LANES: usize = 8;
+    const WIDE: usize = 8;
+    let mut first = 0;
+    while out.len() - first >= WIDE * LANES {
+        mix_latent_tile::<WIDE>(weights, cache, stride, &mut out[first..], first, [!0; WIDE]);
+        first += WIDE * LANES;
+    }
+    while first < out.len() {
+        let count = (out.len() - first).min(LANES);
+        let mask = [!0 >> (LANES - count)];
+        mix_latent_tile::<1>(weights, cache, stride, &mut out[first..], first, mask);
+        first += LANES;
+    }
+}
+
+/// Latent channels from `first` on, `out` being theirs; the sums stay in f64
+/// registers over all positions. Products are exact, so they may be fused.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn mix_latent_tile<const N: usize>(
+    weights: &[f32],
+    cache: &[f32],
+    stride: usize,
+    out: &mut [f32],
+    first: usize,
+    masks: [__mmask8; N],
+) {
+    let mut sums = [_mm512_setzero_pd(); N];
+    for (s, &weight) in weights.iter().enumerate() {
+        let weight = _mm512_set1_pd(f64::from(weight));
+        for n in 0..N {
+            // SAFETY: the cache holds `weights.len()` rows of `stride` values,
+            // and a mask has bits only for channels below `out.len() <= stride`.
+            let value = unsafe {
+                let at = cache.as_ptr().add(s * stride + first + 8 * n);
+                _mm256_maskz_loadu_ps(masks[n], at)
+            };
+            sums[n] = _mm512_fmadd_pd(weight, _mm512_cvtps_pd(value), sums[n]);
+        }
+    }
+    for n in 0..N {
+        // SAFETY: as above.
+        unsafe {
+            let at = out.as_mut_ptr().add(8 * n);
+            _mm256_mask_storeu_ps(at, masks[n], _mm512_cvtpd_ps(sums[n]));
+        }
+    }
+}
+
+pub(crate) fn mla_mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32]) {
+    check_mix_expanded(weights, values, out);
+    // SAFETY: only the AVX-512 table leads here; its features were detected.
+    unsafe { mix_expanded(weights, values, out) }
+}
+
+#[target_feature(enable = "avx512f")]
+fn mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32]) {
+    const LANES: usize = 16;
+    const WIDE: usize = 8;
+    let width = out.len();
+    let mut first = 0;
+    while width - first >= WIDE * LANES {
+        mix_expanded_tile::<WIDE>(weights, values, out, first, [!0; WIDE]);
+        first += WIDE * LANES;
+    }
+    while first < width {
+        let count = (width - first).min(LANES);
+        mix_expanded_tile::<1>(weights, values, out, first, [!0 >> (LANES - count)]);
+        first += LANES;
+    }
+}
+
+/// Channels from `first` on; product and sum are rounded apart, in f32.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn mix_expanded_tile<const N: usize>(
+    weights: &[f32],
+    values: &[f32],
+    out: &mut [f32],
+    first: usize,
+    masks: [__mmask16; N],
+) {
+    let width = out.len();
+    let mut sums = [_mm512_setzero_ps(); N];
+    for (s, &weight) in weights.iter().enumerate() {
+        let weight = _mm512_set1_ps(weight);
+        for n in 0..N {
+            // SAFETY: the values are `weights.len()` rows of `width`, and a mask
+            // has bits only for channels below `width`.
+            let value = unsafe {
+                let at = values.as_ptr().add(s * width + first + 16 * n);
+                _mm512_maskz_loadu_ps(masks[n], at)
+            };
+            sums[n] = _mm512_add_ps(sums[n], _mm512_mul_ps(weight, value));
+        }
+    }
+    for n in 0..N {
+        // SAFETY: as above.
+        unsafe {
+            let at = out.as_mut_ptr().add(first + 16 * n);
+            _mm512_mask_storeu_ps(at, masks[n], sums[n]);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Every kernel of every available instruction set equals the scalar
+//! definition bit for bit (any NaN equals any NaN).
+//!
+//! The cases are data: sizes around every block and vector width, all batch
+//! sizes, weights at odd byte offsets, and six classes of values. Surroundings
+//! of every input are filled with NaN bytes and surroundings of every output
+//! with canaries, so that a read or a write outside a slice changes a result.
+//! `K3_SLOW=1` runs more seeds and every class for every case.
+
+mod attention;
+mod buffers;
+mod compare;
+mod elementwise;
+mod matrix;
+mod refusals;
+mod values;
+
+use k3_kernels::{Isa, KernelSet};
+
+/// The sets to compare with the definition.
+fn other_sets() -> Vec<&'static KernelSet> {
+    Isa::ALL
+        .into_iter()
+        .filter(|&isa| isa != Isa::Scalar)
+        .filter_map(KernelSet::for_isa)
+        .collect()
+}
+
+/// The definition.
+fn scalar() -> &'static KernelSet {
+    KernelSet::for_isa(Isa::Scalar).expect("the definition exists everywhere")
+}
+
+/// Whether the larger sample was asked for.
+fn slow() -> bool {
+    std::env::var_os("K3_SLOW").is_some_and(|value| value == "1")
+}

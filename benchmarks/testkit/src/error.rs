@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use k3_formats::FormatError;
+use k3_formats::{Dtype, FormatError};
 
 /// What went wrong while opening a checkpoint directory or binding its tensors.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +43,16 @@ pub enum TestkitError {
         expected: Vec<u64>,
         /// Extents in the file.
         found: Vec<u64>,
+    },
+    /// A tensor has an element type its role cannot have.
+    #[error("{name} is stored as {found}, its role needs {expected}")]
+    WrongDtype {
+        /// Full name.
+        name: String,
+        /// What it may be.
+        expected: &'static str,
+        /// What it is.
+        found: Dtype,
     },
     /// Neither known prefix names the embedding.
     #[error(

@@ -342,3 +342,28 @@ fn picks_are_distinct_and_their_weights_sum_to_the_factor() {
     );
     assert!(used.len() < forward.picks.len(), "and share some");
 }
+
+#[test]
+fn a_tensor_of_another_form_is_named() {
+    let opened = |edit: fn(&mut k3_testkit::Tensor)| {
+        let checkpoint = TinySpec::small(1).generate_with(|shard| {
+            let router = shard
+                .iter_mut()
+                .find(|tensor| tensor.name.ends_with("3.block_sparse_moe.gate.weight"));
+            edit(router.unwrap());
+        });
+        let reference = Reference::new(checkpoint.spec.shape.clone(), &checkpoint.tensors);
+        reference.err().unwrap().to_string()
+    };
+    let message = opened(|router| router.shape.reverse());
+    assert!(
+        message.contains("layers.3.block_sparse_moe.gate.weight has shape [64, 8]"),
+        "{message}"
+    );
+    assert!(message.contains("calls for [8, 64]"), "{message}");
+    let message = opened(|router| router.dtype = k3_formats::Dtype::F16);
+    assert!(
+        message.contains("stored as F16, its role needs BF16 or F32"),
+        "{message}"
+    );
+}

@@ -15,6 +15,10 @@ const PROMPT: [u32; 9] = [3, 17, 3, 60, 99, 41, 0, 7, 100];
 /// The mistakes no logit of a sane model can show, told apart at the kernel.
 const KERNEL_LEVEL: [Mistake; 1] = [Mistake::BetaBeforeZeroTest];
 
+/// The mistakes the committed checkpoints leave to the generated ones: only the
+/// order probe magnifies the order of a matmul.
+const NOT_COMMITTED: [Mistake; 2] = [Mistake::BetaBeforeZeroTest, Mistake::MatmulSerial];
+
 struct Fixture {
     name: String,
     reference: Reference,
@@ -71,22 +75,21 @@ fn differing_logits(fixture: &Fixture, mistake: Mistake) -> [usize; 2] {
 #[test]
 #[allow(clippy::print_stdout, reason = "the table is what this test is for")]
 fn every_mistake_is_noticed() {
-    let mut fixtures = generated();
-    fixtures.extend(committed());
+    let groups = [generated(), committed()];
     let mut table = String::from("mistake: differing logits, latent and expanded form\n");
     let mut unnoticed = Vec::new();
     for mistake in Mistake::all() {
-        write!(table, "{mistake:46}").unwrap();
-        let mut noticed = false;
-        for fixture in &fixtures {
-            let [latent, expanded] = differing_logits(fixture, mistake);
-            noticed |= latent > 0 && expanded > 0;
-            write!(table, "  {} {latent:4} {expanded:4}", fixture.name).unwrap();
-        }
-        if KERNEL_LEVEL.contains(&mistake) {
-            write!(table, "  (kernel case)").unwrap();
-        } else if !noticed {
-            unnoticed.push(mistake);
+        write!(table, "{mistake:48}").unwrap();
+        for (group, excused) in groups.iter().zip([&KERNEL_LEVEL[..], &NOT_COMMITTED]) {
+            let mut noticed = excused.contains(&mistake);
+            for fixture in group {
+                let [latent, expanded] = differing_logits(fixture, mistake);
+                noticed |= latent > 0 && expanded > 0;
+                write!(table, "  {} {latent:4} {expanded:4}", fixture.name).unwrap();
+            }
+            if !noticed {
+                unnoticed.push(mistake);
+            }
         }
         table.push('\n');
     }

@@ -47,6 +47,29 @@ fn find_prefix(tensors: &TensorSet) -> Result<(&'static str, &'static str), Test
         })
 }
 
+fn wrong_shape(tensor: &Tensor, expected: Vec<u64>) -> TestkitError {
+    TestkitError::WrongShape {
+        name: tensor.name.clone(),
+        expected,
+        found: tensor.shape.clone(),
+    }
+}
+
+fn wrong_dtype(tensor: &Tensor, expected: &'static str) -> TestkitError {
+    TestkitError::WrongDtype {
+        name: tensor.name.clone(),
+        expected,
+        found: tensor.dtype,
+    }
+}
+
+fn float_values(tensor: &Tensor) -> Result<Vec<f32>, TestkitError> {
+    match tensor.dtype {
+        Dtype::Bf16 | Dtype::F32 => Ok(tensor.to_f32()),
+        _ => Err(wrong_dtype(tensor, "BF16 or F32")),
+    }
+}
+
 /// Looks tensors up under a prefix and checks their shapes.
 struct Binder<'a> {
     tensors: &'a TensorSet,
@@ -61,63 +84,62 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn tensor(&self, name: &str, expected: &[usize]) -> Result<&'a Tensor, TestkitError> {
+    fn tensor(&self, name: &str) -> Result<&'a Tensor, TestkitError> {
         let name = format!("{}{name}", self.prefix);
-        let Some(tensor) = self.tensors.get(&name) else {
-            return Err(TestkitError::MissingTensor { name });
-        };
+        let found = self.tensors.get(&name);
+        found.ok_or(TestkitError::MissingTensor { name })
+    }
+
+    fn shaped(&self, name: &str, expected: &[usize]) -> Result<&'a Tensor, TestkitError> {
+        let tensor = self.tensor(name)?;
         let expected: Vec<u64> = expected.iter().map(|&extent| extent as u64).collect();
-        if tensor.shape != expected {
-            return Err(TestkitError::WrongShape {
-                name,
-                expected,
-                found: tensor.shape.clone(),
-            });
+        if tensor.shape == expected {
+            Ok(tensor)
+        } else {
+            Err(wrong_shape(tensor, expected))
         }
-        Ok(tensor)
+    }
+
+    fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, TestkitError> {
+        float_values(self.shaped(name, expected)?)
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, TestkitError> {
-        Ok(self.tensor(name, &[len])?.to_f32())
+        self.floats(name, &[len])
     }
 
     fn row(&self, name: &str, len: usize) -> Result<Vec<f32>, TestkitError> {
-        Ok(self.tensor(name, &[1, len])?.to_f32())
+        self.floats(name, &[1, len])
     }
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, TestkitError> {
-        let data = self.tensor(name, &[rows, cols])?.to_f32();
+        let data = self.floats(name, &[rows, cols])?;
         Ok(Matrix { cols, data })
     }
 
     /// `A_log` may be stored longer than the head count.
     fn a_log(&self, heads: usize) -> Result<Vec<f32>, TestkitError> {
-        let name = format!("{}A_log", self.prefix);
-        let Some(tensor) = self.tensors.get(&name) else {
-            return Err(TestkitError::MissingTensor { name });
-        };
+        let tensor = self.tensor("A_log")?;
         if tensor.shape.len() != 1 || tensor.element_count() < heads as u64 {
-            return Err(TestkitError::WrongShape {
-                name,
-                expected: vec![heads as u64],
-                found: tensor.shape.clone(),
-            });
+            return Err(wrong_shape(tensor, vec![heads as u64]));
         }
-        Ok(tensor.to_f32())
+        float_values(tensor)
+    }
+
+    fn bytes(&self, name: &str, expected: &[usize]) -> Result<Vec<u8>, TestkitError> {
+        let tensor = self.shaped(name, expected)?;
+        if tensor.dtype == Dtype::U8 {
+            Ok(tensor.bytes.clone())
+        } else {
+            Err(wrong_dtype(tensor, "U8"))
+        }
     }
 
     fn packed(&self, name: &str, rows: usize, cols: usize) -> Result<Packed, TestkitError> {
-        let nibbles = self.tensor(&format!("{name}.weight_packed"), &[rows, cols / 2])?;
-        let scales = self.tensor(&format!("{name}.weight_scale"), &[rows, cols / 32])?;
-        assert!(
-            nibbles.dtype == Dtype::U8 && scales.dtype == Dtype::U8,
-            "{} is not stored as U8",
-            nibbles.name
-        );
         Ok(Packed {
             cols,
-            nibbles: nibbles.bytes.clone(),
-            scales: scales.bytes.clone(),
+            nibbles: self.bytes(&format!("{name}.weight_packed"), &[rows, cols / 2])?,
+            scales: self.bytes(&format!("{name}.weight_scale"), &[rows, cols / 32])?,
         })
     }
 
@@ -155,7 +177,7 @@ impl<'a> Binder<'a> {
     fn kda(&self, shape: &ModelShape) -> Result<Kda, TestkitError> {
         let (hidden, channels, d) = (shape.hidden, shape.kda_channels(), shape.kda_head_dim);
         let taps = |name: &str| -> Result<Vec<f32>, TestkitError> {
-            Ok(self.tensor(name, &[channels, 1, shape.conv_taps])?.to_f32())
+            self.floats(name, &[channels, 1, shape.conv_taps])
         };
         Ok(Kda {
             q_proj: self.matrix("q_proj.weight", channels, hidden)?,

@@ -23,7 +23,7 @@ pub struct KdaInput<'a> {
     pub beta: f32,
 }
 
-/// One head, one position of the delta rule: updates `state` ([D][D],
+/// One head, one position of the delta rule: updates `state` (`[D][D]`,
 /// key-major) and returns the output (D values).
 ///
 /// Public because two of the mistakes are told apart by constructed inputs
@@ -77,7 +77,7 @@ pub fn kda_step(state: &mut [f32], input: KdaInput<'_>, mistake: Option<Mistake>
 
 /// A KDA layer's memory.
 pub(super) struct KdaState {
-    /// [heads][D][D].
+    /// `[heads][D][D]`.
     state: Vec<f32>,
     q_history: Vec<Vec<f32>>,
     k_history: Vec<Vec<f32>>,

@@ -76,7 +76,7 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// All logits, [positions][vocab].
+    /// All logits, `[positions][vocab]`.
     #[must_use]
     pub fn logits(&self) -> &[f32] {
         &self.logits

@@ -27,7 +27,7 @@ pub(super) struct ExpParts {
 /// Splits e^y for `y` that is an f32, or twice one, in `[EXP_MIN, EXP_MAX]`.
 ///
 /// y = k * ln2/32 + r with |r| < 0.01084, k = 32 m + j, e^y = 2^m * 2^(j/32) * e^r. The error of
-/// `head + tail`, before their sum is rounded, is below 2^-60. A NaN gives a NaN tail.
+/// `head + tail`, before their sum is rounded, is below 2^-57. A NaN gives a NaN tail.
 #[inline]
 pub(super) fn exp_parts(y: f64) -> ExpParts {
     let shifted = y * EXP_INVERSE_STEP + MAGIC;

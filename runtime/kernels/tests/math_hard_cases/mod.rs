@@ -1,6 +1,7 @@
-//! The inputs nearest to a rounding boundary: every f32 whose exp or tanh lies within 2^-48 of
-//! the midpoint of two f32 (relatively), found by the run over all inputs, with the correctly
-//! rounded result from `scripts/math/constants.py --expect` (120-digit decimal arithmetic).
+//! The inputs nearest to a rounding boundary: every f32 whose exp or tanh the f64 estimate of
+//! the run over all inputs could not decide. They include all whose value lies within 2^-49,
+//! relatively, of the midpoint of two f32. The results are the correctly rounded ones, printed by
+//! `scripts/math/constants.py --expect` (120-digit decimal arithmetic).
 
 /// Input and `exp(input)`, as bit patterns.
 #[rustfmt::skip]

@@ -184,6 +184,8 @@ fn ln64_keeps_its_bound() {
         inputs.push(f64::from_bits(random.next() % 0x7ff0_0000_0000_0000).max(5e-324));
         let distance = (random.unit() - 0.5) * 2.0f64.powi(-(n % 54));
         inputs.push(1.0 + distance);
+        // Where the table's part is smallest, and with it the last place.
+        inputs.push(1.0 + (random.unit() - 0.5) / 16.0);
     }
     // The first and last number of each table interval, in three binades.
     for interval in 0..128_u64 {

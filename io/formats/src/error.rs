@@ -142,7 +142,7 @@ pub enum FormatError {
     /// The same tensor in two places.
     #[error(
         "tensor {tensor:?} stands in {} at offset {first_offset} and again in {} at offset \
-         {second_offset}: files of different checkpoints are mixed; keep one of them",
+         {second_offset}: a broken file, or files of two checkpoints mixed; keep one of them",
         first.display(), second.display()
     )]
     DuplicateTensor {
@@ -188,6 +188,19 @@ pub enum FormatError {
     )]
     MissingExperts {
         /// How many tensors are missing.
+        count: u64,
+        /// Up to three of their names.
+        examples: Vec<String>,
+    },
+
+    /// Routed experts that the configuration does not have.
+    #[error(
+        "{count} tensors belong to experts or layers beyond the configuration, among them {}: \
+         the weights and config.json do not belong together",
+        examples.join(", ")
+    )]
+    ExtraExperts {
+        /// How many tensors are too many.
         count: u64,
         /// Up to three of their names.
         examples: Vec<String>,
@@ -316,9 +329,6 @@ pub enum TensorFault {
         /// Length of the hole.
         gap_bytes: u64,
     },
-    /// The same name twice in one header.
-    #[error("the header has this name twice")]
-    Duplicate,
 }
 
 /// How the index file and the shards disagree. Lists hold at most three

@@ -14,21 +14,31 @@
 //! | module | file |
 //! |---|---|
 //! | [`safetensors`] | shards: header reader, index over many shards, writer |
+//! | [`experts`] | the routed experts of an index as a dense table |
 //! | [`config`] | `config.json` of Kimi K3 |
+//! | `replica` (feature `testing`) | headers of a full-size checkpoint, for tests |
 #![forbid(unsafe_code)]
 
 pub mod config;
 mod dtype;
 mod error;
+pub mod experts;
+mod identity;
 mod json_error;
+mod json_stream;
 mod memory_file;
 mod read_at;
+#[cfg(feature = "testing")]
+pub mod replica;
 pub mod safetensors;
 mod tensor;
 
 pub use config::{ConfigForm, ConfigProblem, KimiK3Config};
 pub use dtype::Dtype;
 pub use error::{FormatError, IndexFault, RankFault, TensorFault, TraceFault};
+pub use experts::{ExpertDirectory, ExpertPart, ExpertRef, Segment};
+pub use identity::Identity;
 pub use memory_file::MemoryFile;
 pub use read_at::{ReadAt, read_all};
+pub use safetensors::{ShardIndex, ShardInfo, ShardList};
 pub use tensor::{MAX_DIMENSIONS, Shape, TensorRef};

@@ -16,13 +16,16 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// No dimensions, one element.
+    pub const SCALAR: Self = Self {
+        dimensions: [0; MAX_DIMENSIONS],
+        rank: 0,
+    };
+
     /// The shape with these dimensions; `None` when there are more than
     /// [`MAX_DIMENSIONS`]. The empty shape is a scalar.
     pub fn new(dimensions: &[u64]) -> Option<Self> {
-        let mut shape = Self {
-            dimensions: [0; MAX_DIMENSIONS],
-            rank: 0,
-        };
+        let mut shape = Self::SCALAR;
         for &dimension in dimensions {
             if !shape.push(dimension) {
                 return None;

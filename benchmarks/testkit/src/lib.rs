@@ -9,6 +9,8 @@
 //!   format allows.
 //! - [`Reference`]: a scalar forward pass of plain loops, the oracle; and
 //!   [`Mistake`], the ways to get it wrong that a fixture must notice.
+//! - [`replica`]: the headers of the released checkpoint, all 497,220 tensors,
+//!   over files that need no disk.
 //! - [`FaultyReadAt`]: files that end early, fail, wait or lie.
 //!
 //! # Invariants
@@ -33,6 +35,8 @@ pub use error::TestkitError;
 pub use faulty::{Fault, FaultyReadAt};
 /// The forms of config.json a spec can ask for.
 pub use k3_formats::ConfigForm;
+/// The full-size checkpoint without its data.
+pub use k3_formats::replica;
 pub use reference::{AttentionForm, Forward, Mistake, Norm, Reference};
 pub use rng::Rng;
 pub use shape::ModelShape;

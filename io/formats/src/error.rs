@@ -472,16 +472,16 @@ pub enum TraceFault {
     },
     /// A layer or expert beyond what the model has.
     #[error(
-        "layer {layer}, expert {expert}: the model has layers below {layer_count} and experts \
-         below {expert_count}"
+        "layer {layer}, expert {expert}: the model has experts below {expert_count} in layers \
+         {layers:?}; the trace is of another model"
     )]
     OutOfRange {
         /// The layer.
         layer: u32,
         /// The expert.
         expert: u32,
-        /// Layers of the model.
-        layer_count: u32,
+        /// Layers of the model that have experts.
+        layers: std::ops::Range<u32>,
         /// Experts of a layer.
         expert_count: u32,
     },

@@ -16,9 +16,13 @@
 //! | [`safetensors`] | shards: header reader, index over many shards, writer |
 //! | [`experts`] | the routed experts of an index as a dense table |
 //! | [`config`] | `config.json` of Kimi K3 |
+//! | [`RankFile`] | `tiktoken.model`: the tokens of the vocabulary |
+//! | [`trace`] | expert traces |
+//! | [`Identity`] | what makes two checkpoints the same one |
 //! | `replica` (feature `testing`) | headers of a full-size checkpoint, for tests |
 #![forbid(unsafe_code)]
 
+mod base64;
 pub mod config;
 mod dtype;
 mod error;
@@ -32,6 +36,8 @@ mod read_at;
 pub mod replica;
 pub mod safetensors;
 mod tensor;
+mod tiktoken;
+pub mod trace;
 
 pub use config::{ConfigForm, ConfigProblem, KimiK3Config};
 pub use dtype::Dtype;
@@ -42,3 +48,5 @@ pub use memory_file::MemoryFile;
 pub use read_at::{ReadAt, read_all};
 pub use safetensors::{ShardIndex, ShardInfo, ShardList};
 pub use tensor::{MAX_DIMENSIONS, Shape, TensorRef};
+pub use tiktoken::{RANK_FILE_BYTES_MAX, RankFile, write_ranks};
+pub use trace::ExpertTrace;

@@ -3,6 +3,11 @@
 //! The costs are measured in a child process, which sees only sparse files on
 //! disk: the generator's own memory is not in the figures.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "the figures are the point of this test"
+)]
+
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::os::unix::fs::FileExt;
@@ -170,7 +175,7 @@ fn the_replica_has_the_released_counts() {
             let segments = found.segments();
             assert_eq!(segments.len(), 1);
             assert_eq!(usize::from(segments[0].shard), layer);
-            unaligned += usize::from(segments[0].offset % 4096 != 0);
+            unaligned += usize::from(!segments[0].offset.is_multiple_of(4096));
         }
     }
     // Experts are 4284 x 4096 bytes, so a layer is aligned as a whole or not.

@@ -1,0 +1,141 @@
+//! What can go wrong between a path and its bytes.
+
+use std::io;
+use std::path::PathBuf;
+
+use k3_formats::FormatError;
+
+/// A file or directory could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IoError {
+    /// The system refused to open or inspect a path.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    System {
+        /// The path.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+
+    /// A path that should be a regular file is something else.
+    #[error("{}: is not a regular file", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+
+    /// The model directory does not exist.
+    #[error(
+        "{}: no such directory; give the directory of a downloaded checkpoint (config.json, \
+         *.safetensors, tiktoken.model)",
+        path.display()
+    )]
+    NoDirectory {
+        /// The path.
+        path: PathBuf,
+    },
+
+    /// The model path is a file.
+    #[error(
+        "{}: is not a directory; give the directory that holds the checkpoint's files, not one \
+         of them",
+        path.display()
+    )]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+
+    /// The directory has no file of this name.
+    #[error("{}: has no {name}; {remedy}", directory.display())]
+    NoSuchFile {
+        /// The directory.
+        directory: PathBuf,
+        /// What is missing.
+        name: &'static str,
+        /// Where to get it.
+        remedy: &'static str,
+    },
+
+    /// The directory has no shards.
+    #[error(
+        "{}: has no *.safetensors files; fetch the checkpoint's weights into it",
+        directory.display()
+    )]
+    NoShards {
+        /// The directory.
+        directory: PathBuf,
+    },
+
+    /// The index names shard files that are in no directory searched.
+    #[error("{}: {}", index.display(), missing_shards(shards, *missing_count))]
+    MissingShards {
+        /// The index file.
+        index: PathBuf,
+        /// How many files are missing.
+        missing_count: usize,
+        /// A description of the first ones: file, layers, size where known.
+        shards: Vec<String>,
+    },
+
+    /// A file is empty.
+    #[error("{}: is empty: the download did not finish; fetch it again", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A file is longer than its kind ever is.
+    #[error(
+        "{}: has {found_bytes} bytes, but a file of this kind has at most {limit_bytes}; is it \
+         the right file?",
+        path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found_bytes: u64,
+        /// The most that is accepted.
+        limit_bytes: u64,
+    },
+
+    /// A file has another length than when it was opened.
+    #[error(
+        "{}: had {opened_bytes} bytes when it was opened and has {current_bytes} now: it was \
+         changed while in use; restore it and start again",
+        path.display()
+    )]
+    LengthChanged {
+        /// The file.
+        path: PathBuf,
+        /// Length at the opening.
+        opened_bytes: u64,
+        /// Length now.
+        current_bytes: u64,
+    },
+
+    /// A read failed, or a file's content is wrong.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+fn missing_shards(shards: &[String], missing_count: usize) -> String {
+    let more = missing_count.saturating_sub(shards.len());
+    let mut text = format!("{missing_count} of the shard files it names are missing:");
+    for shard in shards {
+        text.push_str("\n  - ");
+        text.push_str(shard);
+    }
+    if more > 0 {
+        text.push_str(&format!("\n  - and {more} more"));
+    }
+    text.push_str(
+        "\nfetch them again with the tool the checkpoint came from (for example `hf download \
+         REPOSITORY FILE --local-dir DIRECTORY`), or name the directory that holds them",
+    );
+    text
+}

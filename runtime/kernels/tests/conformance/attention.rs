@@ -67,10 +67,14 @@ fn latent_scores_equal_the_definition() {
         for (r, rope) in ROPES.into_iter().enumerate() {
             for (p, positions) in POSITIONS.into_iter().enumerate() {
                 for_seeds(latent + r * 7 + p * 5, |random, class| {
-                    let mut floats =
-                        |len: usize| Floats::new(&values::f32s(random, class, len), latent);
-                    let (qa, q_rope) = (floats(latent), floats(rope));
-                    let cache = floats(positions * (latent + rope));
+                    let mut qa = values::f32s(random, class, latent);
+                    values::oppose(class, &mut qa, latent);
+                    let q_rope = values::f32s(random, class, rope);
+                    let mut cache = values::f32s(random, class, positions * (latent + rope));
+                    values::repeat_f32(class, &mut cache, latent + rope);
+                    let qa = Floats::new(&qa, latent);
+                    let q_rope = Floats::new(&q_rope, rope);
+                    let cache = Floats::new(&cache, p);
                     let scale = 0.072_168_78_f32;
                     let what = format!("mla_scores_latent {latent}+{rope} x{positions} {class:?}");
                     against_scalar(&what, &unwritten(positions), p, |set, scores| {

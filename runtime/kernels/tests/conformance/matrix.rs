@@ -24,6 +24,7 @@ struct Kernel {
     name: &'static str,
     get: fn(&KernelSet) -> Product,
     weights: fn(&mut Random, Class, usize) -> Vec<u8>,
+    repeat: fn(Class, &mut [u8], usize),
 }
 
 const KERNELS: [Kernel; 4] = [
@@ -31,21 +32,25 @@ const KERNELS: [Kernel; 4] = [
         name: "matmul_bf16",
         get: |set| set.matmul_bf16,
         weights: values::bf16_bytes,
+        repeat: values::repeat::<2>,
     },
     Kernel {
         name: "matmul_f32",
         get: |set| set.matmul_f32,
         weights: values::f32_bytes,
+        repeat: values::repeat::<4>,
     },
     Kernel {
         name: "router_bf16",
         get: |set| set.router_bf16,
         weights: values::bf16_bytes,
+        repeat: values::repeat::<2>,
     },
     Kernel {
         name: "router_f32",
         get: |set| set.router_f32,
         weights: values::f32_bytes,
+        repeat: values::repeat::<4>,
     },
 ];
 
@@ -97,9 +102,12 @@ fn check(kernel: &Kernel, case: Case) {
         ..
     } = case;
     let odd = random.below(32) as usize * 2 + 1;
-    let weights = (kernel.weights)(random, class, rows * cols);
+    let mut weights = (kernel.weights)(random, class, rows * cols);
+    (kernel.repeat)(class, &mut weights, cols);
     let weights = Bytes::new(&weights, odd);
-    let x = Floats::new(&values::f32s(random, class, positions * cols), odd);
+    let mut x = values::f32s(random, class, positions * cols);
+    values::oppose(class, &mut x, cols);
+    let x = Floats::new(&x, odd);
     let what = format!("{} {case:?}", kernel.name);
     let whole = against_scalar(&what, &unwritten(rows * positions), odd, |set, out| {
         (kernel.get)(set)(weights.get(), x.get(), positions, out);
@@ -163,9 +171,13 @@ fn check_mxfp4(case: Case) {
         ..
     } = case;
     let odd = random.below(32) as usize * 2 + 1;
-    let packed = Bytes::new(&values::bytes(random, rows * cols / 2), odd);
+    let mut packed = values::bytes(random, rows * cols / 2);
+    values::repeat_nibbles(class, &mut packed);
+    let packed = Bytes::new(&packed, odd);
     let scales = Bytes::new(&values::scales(random, class, rows * cols / 32), odd + 2);
-    let x = Floats::new(&values::f32s(random, class, positions * cols), odd);
+    let mut x = values::f32s(random, class, positions * cols);
+    values::oppose(class, &mut x, cols);
+    let x = Floats::new(&x, odd);
     let what = format!("matmul_mxfp4 {case:?}");
     let nan_scales = scales.get().iter().filter(|&&scale| scale == 255).count() as u64;
     let whole = against_scalar(&what, &unwritten(rows * positions), odd, |set, out| {
@@ -237,8 +249,20 @@ fn column_products_equal_the_definition() {
         for n in (0..=35).chain([47, 48, 49, 127, 128, 129]) {
             for (seed, class) in (0..seeds()).flat_map(|seed| Class::ALL.map(|c| (seed, c))) {
                 let random = &mut Random::new(seed << 32 | (cols * 1000 + n) as u64);
-                let weights = Bytes::new(&values::bf16_bytes(random, class, n * cols), 2 * n + 1);
-                let x = Floats::new(&values::f32s(random, class, n), n);
+                let mut weights = values::bf16_bytes(random, class, n * cols);
+                let mut x = values::f32s(random, class, n);
+                if class == Class::Wide {
+                    // Whole rows repeat here: the sum runs over them.
+                    for pair in weights.chunks_exact_mut((4 * cols).max(1)) {
+                        let (first, second) = pair.split_at_mut(2 * cols);
+                        second.copy_from_slice(first);
+                    }
+                    for pair in x.chunks_exact_mut(2) {
+                        pair[1] = -pair[0];
+                    }
+                }
+                let weights = Bytes::new(&weights, 2 * n + 1);
+                let x = Floats::new(&x, n);
                 let what = format!("columns_bf16 {n} x {cols} {class:?}");
                 against_scalar(&what, &unwritten(cols), n, |set, out| {
                     (set.columns_bf16)(weights.get(), x.get(), out);

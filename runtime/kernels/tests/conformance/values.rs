@@ -34,7 +34,8 @@ impl Random {
 pub(crate) enum Class {
     /// Magnitudes from 2^-4 to 2^4, any mantissa.
     Ordinary,
-    /// Magnitudes from 2^-40 to 2^40: sums cancel and lose bits.
+    /// Magnitudes from 2^-40 to 2^40; dot products also make their terms cancel
+    /// in pairs, so that sums keep what their order of additions left over.
     Wide,
     /// Any finite bit pattern, subnormals included.
     Finite,
@@ -155,4 +156,44 @@ pub(crate) fn scales(random: &mut Random, class: Class, len: usize) -> Vec<u8> {
             u8::try_from(if edge { extreme } else { near_one }).expect("a byte")
         })
         .collect()
+}
+
+/// Makes element `i + 1` of every row of `cols` equal to element `i`, or its
+/// negation, for every fourth `i`.
+fn pair<T: Copy>(values: &mut [T], cols: usize, second: impl Fn(T) -> T) {
+    for row in values.chunks_exact_mut(cols.max(1)) {
+        for i in (0..cols.saturating_sub(1)).step_by(4) {
+            row[i + 1] = second(row[i]);
+        }
+    }
+}
+
+/// One side of a cancelling dot product: pairs of opposite activations.
+pub(crate) fn oppose(class: Class, x: &mut [f32], cols: usize) {
+    if class == Class::Wide {
+        pair(x, cols, |x| -x);
+    }
+}
+
+/// The other side: pairs of equal weights of `N` bytes.
+pub(crate) fn repeat<const N: usize>(class: Class, weights: &mut [u8], cols: usize) {
+    if class == Class::Wide {
+        pair(weights.as_chunks_mut::<N>().0, cols, |weight| weight);
+    }
+}
+
+/// As [`repeat`] for f32 values.
+pub(crate) fn repeat_f32(class: Class, values: &mut [f32], cols: usize) {
+    if class == Class::Wide {
+        pair(values, cols, |value| value);
+    }
+}
+
+/// As [`repeat`] for packed nibbles: both nibbles of every other byte equal.
+pub(crate) fn repeat_nibbles(class: Class, packed: &mut [u8]) {
+    if class == Class::Wide {
+        for byte in packed.iter_mut().step_by(2) {
+            *byte = *byte & 15 | *byte << 4;
+        }
+    }
 }

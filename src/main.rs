@@ -1,3 +1,74 @@
-//! The `k3` command.
+//! The `k3` command: generation from a checkpoint, and the tools around it.
+//!
+//! # Map
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`cli`] | what the command line accepts, and its help |
+//! | [`commands`] | what the commands do |
+//! | [`render`] | what a person reads: errors, report, tables, progress |
+//! | [`error`], [`exit`] | what can go wrong, and the exit code of each |
+//! | [`inputs`], [`vocabulary`] | text and ids as the user gives them |
+//! | [`stdout`], [`output_file`], [`interrupt`] | where results go, and how a run stops |
+//!
+//! # Invariants
+//!
+//! - Data goes to standard output, everything for a person to standard error.
+//! - An output file appears complete or not at all, and is known to be
+//!   writable before the run starts.
+//! - Every error has a documented exit code and names the way out.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod cli;
+mod commands;
+mod error;
+mod exit;
+mod inputs;
+mod interrupt;
+mod output_file;
+mod render;
+mod stdout;
+mod vocabulary;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use cli::args::Cli;
+use cli::commands::Command;
+use error::CliError;
+use exit::Exit;
+use render::style::Style;
+
+fn main() -> ExitCode {
+    let arguments = match cli::parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help goes to standard output, which may have been closed.
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::Refused.into()
+            } else {
+                Exit::Done.into()
+            };
+        }
+    };
+    let exit = run(&arguments).unwrap_or_else(|error| {
+        if !matches!(error, CliError::OutputClosed) {
+            let text = render::error::render(&error, Style::detect());
+            // Without standard error the exit code has to do.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
+        error.exit()
+    });
+    exit.into()
+}
+
+fn run(arguments: &Cli) -> Result<Exit, CliError> {
+    match &arguments.command {
+        None => commands::generate::run(&arguments.generate),
+        Some(Command::Tokenize(args)) => commands::tokenize::run(args),
+        Some(Command::Detokenize(args)) => commands::detokenize::run(args),
+        Some(Command::Compare(args)) => commands::compare::run(args),
+        Some(Command::Completions(args)) => commands::completions::run(args),
+    }
+}

@@ -1,0 +1,264 @@
+//! The arguments of `k3` itself: generation.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Parser};
+use k3_kernels::Isa;
+use k3_models::kimi_k3::AttentionForm;
+
+use super::commands::Command;
+use super::{help, values};
+
+/// Prompt positions per sweep unless `--chunk` says otherwise.
+pub(crate) const DEFAULT_CHUNK: usize = 64;
+/// Positions a sequence may reach unless `--context` says otherwise.
+pub(crate) const DEFAULT_CONTEXT: usize = 4096;
+/// Tokens generated unless `--gen` says otherwise.
+pub(crate) const DEFAULT_GEN: usize = 16;
+/// Most tokens or positions a command line may ask for.
+pub(crate) const POSITIONS_MAX: u64 = 1 << 24;
+
+/// Runs models larger than memory, from the real weights
+#[derive(Debug, Parser)]
+#[command(
+    name = "k3",
+    version,
+    max_term_width = 80,
+    override_usage = help::USAGE,
+    about,
+    long_about = help::LONG_ABOUT,
+    after_help = help::SHORT_EXAMPLES,
+    after_long_help = help::LONG_EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_help_heading = "Commands"
+)]
+pub(crate) struct Cli {
+    /// What else than generating.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to generate.
+    #[command(flatten)]
+    pub generate: GenerateArgs,
+}
+
+/// Everything generation takes.
+#[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("input").multiple(false))]
+pub(crate) struct GenerateArgs {
+    /// Where the checkpoint is.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// What to continue.
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+    /// How far and how to continue.
+    #[command(flatten)]
+    pub generation: GenerationArgs,
+    /// How to compute.
+    #[command(flatten)]
+    pub execution: ExecutionArgs,
+    /// What to write where.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Where the checkpoint is.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelArgs {
+    /// Checkpoint directory as downloaded [env: K3_MODEL]
+    ///
+    /// It holds config.json, the *.safetensors shards and, for text,
+    /// tiktoken.model. A directory that has the name of a command is reachable
+    /// as ./tokenize. An empty K3_MODEL counts as unset.
+    #[arg(value_name = "MODEL", help_heading = "Model")]
+    pub model: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    ///
+    /// Searched, in the order given, for shards that are not in MODEL: a
+    /// checkpoint may lie on several drives.
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Use this config.json instead of the checkpoint's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Directory or file of the vocabulary [default: MODEL] [alias: --tok]
+    ///
+    /// A directory with tiktoken.model (and tokenizer_config.json, which names
+    /// the control tokens; without it the released names are used), or the
+    /// tiktoken.model itself.
+    #[arg(long, alias = "tok", value_name = "DIR")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Run only the first N layers
+    ///
+    /// For tests of a part of a model: the output head follows the last layer
+    /// that is run, so the text means little.
+    #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 12), allow_negative_numbers = true)]
+    pub layers: Option<u64>,
+}
+
+/// What to continue; exactly one is needed.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Prompt (exactly one)")]
+pub(crate) struct PromptArgs {
+    /// Text to continue
+    ///
+    /// Encoded as content: the spelling of a control token in it is ordinary
+    /// text. Nothing is added before or after it.
+    #[arg(
+        short,
+        long,
+        value_name = "TEXT",
+        group = "input",
+        allow_hyphen_values = true
+    )]
+    pub prompt: Option<String>,
+
+    /// File with the text to continue, `-` for standard input
+    #[arg(long, value_name = "FILE", group = "input")]
+    pub prompt_file: Option<PathBuf>,
+
+    /// Token ids to continue, as in 3,4,5 or "3 4 5"
+    #[arg(long, value_name = "LIST", group = "input", allow_hyphen_values = true)]
+    pub ids: Option<String>,
+
+    /// File with token ids, `-` for standard input
+    ///
+    /// Ids separated by blanks, line ends or commas, or one JSON array as
+    /// `k3 tokenize --json` writes it.
+    #[arg(long, value_name = "FILE", group = "input")]
+    pub ids_file: Option<PathBuf>,
+}
+
+/// How far and how to continue.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Generation")]
+pub(crate) struct GenerationArgs {
+    /// Tokens to generate [default: 16; 0 with --tf-check]
+    ///
+    /// 0 reads the prompt only, for --dump-logits, --dump-trace and
+    /// --tf-check.
+    #[arg(short = 'n', long = "gen", value_name = "N", value_parser = values::count(0, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub gen_count: Option<u64>,
+
+    /// Sampling temperature; 0 takes the likeliest token [default: 0]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
+
+    /// Sample among the K likeliest tokens; 0 among all [default: 0]
+    #[arg(long, value_name = "K", value_parser = values::count(0, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub top_k: Option<u64>,
+
+    /// Sample among the likeliest tokens that hold this share [default: 1]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f64>,
+
+    /// Drop tokens below this share of the likeliest [default: 0]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+
+    /// Key of the random numbers [default: 0]
+    ///
+    /// The same checkpoint, prompt, settings and seed give the same tokens on
+    /// every machine.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<u64>,
+
+    /// Go on after a token that ends the message
+    ///
+    /// Generation stops at the ids that config.json names as eos_token_id and
+    /// at the vocabulary's [EOS] and <|end_of_msg|>.
+    #[arg(long)]
+    pub ignore_eos: bool,
+
+    /// Check how often the likeliest token is the given next one
+    ///
+    /// Reads the prompt once and compares, at each of its positions, the
+    /// likeliest token with the one that follows. Prints count, share and the
+    /// first disagreements on standard output.
+    #[arg(long, conflicts_with = "recompute")]
+    pub tf_check: bool,
+
+    /// Run the whole text again for every token
+    ///
+    /// Slow, and the same tokens: a check of the carried state.
+    #[arg(long)]
+    pub recompute: bool,
+
+    /// Accepted from users of other engines: this is the default
+    #[arg(long, conflicts_with = "recompute")]
+    pub incremental: bool,
+}
+
+/// How to compute. Only `attention` can change a bit of the result.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct ExecutionArgs {
+    /// Compute threads [default: all this process may use]
+    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    pub threads: Option<u64>,
+
+    /// Instruction set: scalar, avx2 or avx512 [default: the best here]
+    ///
+    /// The results are the same bits with each.
+    #[arg(long, value_name = "ISA", value_parser = values::IsaParser)]
+    pub isa: Option<Isa>,
+
+    /// Form of the latent attention: latent or expanded [default: latent]
+    ///
+    /// Both evaluate the same formula and differ in rounding, some 1e-6 of the
+    /// largest logit. `expanded` keeps keys and values of every head and takes
+    /// far more memory per position.
+    #[arg(long, value_name = "FORM", value_parser = values::AttentionParser, default_value = "latent", hide_default_value = true)]
+    pub attention: AttentionForm,
+
+    /// Prompt positions per sweep through the layers [default: 64]
+    #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub chunk: Option<u64>,
+
+    /// Most positions of prompt and answer together [default: 4096]
+    ///
+    /// Memory is reserved for the prompt and the tokens asked for, never for
+    /// more than this.
+    #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub context: Option<u64>,
+}
+
+/// What to write where.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Write the run report, ids included, as JSON
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Print the run report as JSON on standard output, not the text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write the logits behind the first token
+    ///
+    /// Raw little-endian f32, one value per vocabulary entry: what `k3
+    /// compare` reads.
+    #[arg(long, value_name = "FILE")]
+    pub dump_logits: Option<PathBuf>,
+
+    /// With --dump-logits: the logits of every prompt position
+    #[arg(long, requires = "dump_logits")]
+    pub all_positions: bool,
+
+    /// Write which experts ran [alias: --dump-cache-trace]
+    ///
+    /// Little-endian i32 pairs (layer, expert): per sweep, per layer, per
+    /// position, in pick order. A new sweep starts where the layer falls.
+    #[arg(long, alias = "dump-cache-trace", value_name = "FILE")]
+    pub dump_trace: Option<PathBuf>,
+
+    /// No report, notes or progress on standard error
+    #[arg(short, long)]
+    pub quiet: bool,
+}

@@ -1,0 +1,126 @@
+//! The arguments of the subcommands.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand};
+use clap_complete::Shell;
+
+use super::{help, values};
+
+/// Everything but generating.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Turn text into token ids
+    #[command(after_help = help::TOKENIZE_EXAMPLES)]
+    Tokenize(TokenizeArgs),
+    /// Turn token ids back into bytes
+    #[command(after_help = help::DETOKENIZE_EXAMPLES)]
+    Detokenize(DetokenizeArgs),
+    /// Compare two logit dumps
+    #[command(long_about = help::COMPARE_ABOUT, after_help = help::COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = help::COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+}
+
+/// Which vocabulary to use.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct VocabularyArgs {
+    /// Checkpoint directory with tiktoken.model [env: K3_MODEL]
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+
+    /// Directory or file of the vocabulary [default: MODEL] [alias: --tok]
+    #[arg(long, alias = "tok", value_name = "DIR")]
+    pub tokenizer: Option<PathBuf>,
+}
+
+/// Text to ids.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("text_input").multiple(false).required(true))]
+pub(crate) struct TokenizeArgs {
+    /// Which vocabulary.
+    #[command(flatten)]
+    pub vocabulary: VocabularyArgs,
+
+    /// Text to encode
+    #[arg(
+        short,
+        long,
+        value_name = "TEXT",
+        group = "text_input",
+        allow_hyphen_values = true
+    )]
+    pub text: Option<String>,
+
+    /// File with the text to encode, `-` for standard input
+    #[arg(short, long, value_name = "FILE", group = "text_input")]
+    pub file: Option<PathBuf>,
+
+    /// Print a JSON array instead of ids separated by blanks
+    #[arg(long)]
+    pub json: bool,
+
+    /// Read the spelling of a control token as that token
+    ///
+    /// For what a prompt template writes. Without it all text is content: no
+    /// input makes a control token.
+    #[arg(long)]
+    pub structure: bool,
+}
+
+/// Ids to bytes.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("ids_input").multiple(false).required(true))]
+pub(crate) struct DetokenizeArgs {
+    /// Which vocabulary.
+    #[command(flatten)]
+    pub vocabulary: VocabularyArgs,
+
+    /// Token ids, as in 3,4,5 or "3 4 5"
+    #[arg(
+        short,
+        long,
+        value_name = "LIST",
+        group = "ids_input",
+        allow_hyphen_values = true
+    )]
+    pub ids: Option<String>,
+
+    /// File with token ids, `-` for standard input
+    #[arg(long, value_name = "FILE", group = "ids_input")]
+    pub ids_file: Option<PathBuf>,
+
+    /// Leave control tokens out instead of spelling them
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// Two logit dumps.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// A logit dump: raw little-endian f32
+    #[arg(value_name = "A")]
+    pub left: PathBuf,
+
+    /// Another, of the same size
+    #[arg(value_name = "B")]
+    pub right: PathBuf,
+
+    /// Values per position, when the dumps hold several positions
+    #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 24), allow_negative_numbers = true)]
+    pub vocab: Option<u64>,
+
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A completion script.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}

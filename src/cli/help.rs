@@ -1,0 +1,106 @@
+//! Texts of `--help` and `--version`. Everything fits 80 columns.
+
+use std::sync::LazyLock;
+
+use k3_kernels::KernelSet;
+use k3_models::kimi_k3::NUMERICS_VERSION;
+
+use super::values::available_isas;
+
+pub(super) const USAGE: &str = "\
+k3 [MODEL] --prompt <TEXT> [OPTIONS]
+       k3 [MODEL] --ids <LIST> [OPTIONS]
+       k3 <COMMAND> [ARGUMENTS]";
+
+pub(super) const LONG_ABOUT: &str = "\
+Runs models larger than memory, from the real weights.
+
+Without a command k3 generates: it continues the prompt, streams the text to
+standard output and reports on standard error. Token ids and logits depend on
+the checkpoint, the prompt and the sampling settings alone, not on threads,
+instruction set, chunk size or machine.";
+
+pub(super) const SHORT_EXAMPLES: &str = "\
+Examples:
+  k3 fixtures/tiny --prompt 'hello and' --gen 8
+  k3 tokenize fixtures/tiny --text 'hello and'
+
+`k3 --help` says more; `k3 <COMMAND> --help` explains a command.";
+
+pub(super) const LONG_EXAMPLES: &str = "\
+Examples:
+  Continue a text on the tiny checkpoint that comes with the source:
+    k3 fixtures/tiny --prompt 'hello and' --gen 8
+
+  Continue token ids, keep a report and the first logits:
+    k3 fixtures/tiny --ids 3,4,5 --out run.json --dump-logits a.bin
+
+  Sample, reproducibly:
+    k3 fixtures/tiny -p hello --temperature 0.8 --top-p 0.95 --seed 7
+
+  Two instruction sets, the same bytes:
+    k3 fixtures/tiny -p hello -n 0 --isa scalar --dump-logits b.bin
+    k3 compare a.bin b.bin
+
+  A checkpoint on two drives:
+    K3_MODEL=/disk1/k3 k3 --root /disk2/k3 --prompt-file question.txt
+
+Exit codes:
+  0    done
+  1    the run failed, or `compare` found a difference
+  2    refused: usage, configuration or plan
+  3    an output cannot be written
+  5    interrupted; the tokens so far and the report were kept
+  130  interrupted with nothing to keep
+
+Environment:
+  K3_MODEL  checkpoint directory when MODEL is not given
+  NO_COLOR  no colours, when set to anything";
+
+pub(super) const TOKENIZE_EXAMPLES: &str = "\
+Examples:
+  k3 tokenize fixtures/tiny --text 'hello and'
+  k3 tokenize --tokenizer vocabulary/ --file book.txt --json > ids.json";
+
+pub(super) const DETOKENIZE_EXAMPLES: &str = "\
+The output is exactly the tokens' bytes; they need not be whole characters.
+
+Examples:
+  k3 detokenize fixtures/tiny --ids 104,105
+  k3 tokenize fixtures/tiny -t hi | k3 detokenize fixtures/tiny --ids-file -";
+
+pub(super) const COMPARE_ABOUT: &str = "\
+Compare two logit dumps, as --dump-logits writes them.
+
+Tells how many values differ and by how much, the likeliest token of each and
+the ten likeliest side by side. Exits with 0 when the dumps are identical byte
+for byte, with 1 when they differ.";
+
+pub(super) const COMPARE_EXAMPLES: &str = "\
+Examples:
+  k3 compare scalar.bin avx512.bin
+  k3 compare a.bin b.bin --vocab 163840 --json";
+
+pub(super) const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  k3 completions bash > ~/.local/share/bash-completion/completions/k3
+  k3 completions zsh > ~/.zfunc/_k3
+  k3 completions fish > ~/.config/fish/completions/k3.fish";
+
+/// What `--version` adds to the name: all that results depend on, and what
+/// they do not.
+pub(super) fn long_version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(version_text);
+    &TEXT
+}
+
+fn version_text() -> String {
+    let isas: Vec<_> = available_isas().map(|isa| isa.name()).collect();
+    format!(
+        "{}\nnumerics: version {NUMERICS_VERSION} (attention: latent, expanded)\n\
+         instruction sets here: {} (used: {})",
+        env!("CARGO_PKG_VERSION"),
+        isas.join(", "),
+        KernelSet::detect().isa
+    )
+}

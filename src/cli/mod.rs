@@ -1,0 +1,59 @@
+//! The command line: what is accepted, and nothing of what is done.
+
+pub(crate) mod args;
+pub(crate) mod commands;
+mod help;
+pub(crate) mod values;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use args::Cli;
+
+/// The parsed command line.
+///
+/// # Errors
+///
+/// What clap has to say, a request for help or the version included.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches()?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// The definition of the command line, with the version's long form filled in.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().long_version(help::long_version())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_has_help_and_a_heading() {
+        let command = command();
+        for arg in command.get_arguments() {
+            let id = arg.get_id();
+            assert!(arg.get_help().is_some(), "{id} has no help");
+            let built_in = ["help", "version"].contains(&id.as_str());
+            assert!(
+                built_in || arg.get_help_heading().is_some(),
+                "{id} has no heading"
+            );
+        }
+        for sub in command.get_subcommands() {
+            for arg in sub.get_arguments() {
+                assert!(
+                    arg.get_help().is_some(),
+                    "{} of {}",
+                    arg.get_id(),
+                    sub.get_name()
+                );
+            }
+        }
+    }
+}

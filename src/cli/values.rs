@@ -1,0 +1,99 @@
+//! Values of options that need more than `FromStr`.
+
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, RangedU64ValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use k3_kernels::Isa;
+use k3_models::kimi_k3::AttentionForm;
+
+/// A count between `min` and `max`, both included.
+pub(crate) fn count(min: u64, max: u64) -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(min..=max)
+}
+
+/// The instruction sets this processor runs, slowest first.
+pub(crate) fn available_isas() -> impl Iterator<Item = Isa> {
+    Isa::ALL.into_iter().filter(|isa| isa.is_available())
+}
+
+/// The name of an instruction set that this processor runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IsaParser;
+
+impl TypedValueParser for IsaParser {
+    type Value = Isa;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Isa, clap::Error> {
+        let text = value.to_string_lossy();
+        let parsed = text.parse::<Isa>().ok().filter(|isa| isa.is_available());
+        parsed.ok_or_else(|| {
+            let names = available_isas().map(|isa| isa.name().to_owned()).collect();
+            invalid(command, arg, &text, names)
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            Isa::ALL
+                .into_iter()
+                .map(|isa| PossibleValue::new(isa.name())),
+        ))
+    }
+}
+
+/// The name of a form of attention.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttentionParser;
+
+impl AttentionParser {
+    const ALL: [AttentionForm; 2] = [AttentionForm::Latent, AttentionForm::Expanded];
+}
+
+impl TypedValueParser for AttentionParser {
+    type Value = AttentionForm;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<AttentionForm, clap::Error> {
+        let text = value.to_string_lossy();
+        text.parse().map_err(|_| {
+            let names = Self::ALL.map(|form| form.name().to_owned()).to_vec();
+            invalid(command, arg, &text, names)
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            Self::ALL
+                .into_iter()
+                .map(|form| PossibleValue::new(form.name())),
+        ))
+    }
+}
+
+/// clap's own "invalid value" error with the values that would do.
+fn invalid(
+    command: &clap::Command,
+    arg: Option<&clap::Arg>,
+    text: &str,
+    valid: Vec<String>,
+) -> clap::Error {
+    let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
+    let name = arg.map(ToString::to_string).unwrap_or_default();
+    error.insert(ContextKind::InvalidArg, ContextValue::String(name));
+    error.insert(
+        ContextKind::InvalidValue,
+        ContextValue::String(text.to_owned()),
+    );
+    error.insert(ContextKind::ValidValue, ContextValue::Strings(valid));
+    error
+}

@@ -1,0 +1,223 @@
+//! Everything that can be refused before a weight is read.
+
+use std::path::{Path, PathBuf};
+
+use k3_kernels::{Isa, KernelSet};
+use k3_runtime::{Checkpoint, CheckpointPaths, ComputePool, SamplingSettings};
+use k3_tokenizer::{Mode, Tokenizer};
+
+use crate::cli::args::{
+    DEFAULT_CHUNK, DEFAULT_CONTEXT, DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs,
+};
+use crate::commands::model_path;
+use crate::error::CliError;
+use crate::inputs::{GivenIds, given_ids, read_text};
+use crate::vocabulary;
+
+/// A run that has been checked against the command line and the checkpoint's
+/// configuration.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// MODEL, as given.
+    pub model_dir: PathBuf,
+    /// The open checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Its identity, in hex.
+    pub identity: String,
+    /// The vocabulary, where there is one.
+    pub tokenizer: Option<Tokenizer>,
+    /// Ids to continue, at least one.
+    pub prompt_ids: Vec<u32>,
+    /// Tokens to generate.
+    pub gen_count: usize,
+    /// Ids that end generation.
+    pub stop_ids: Vec<u32>,
+    /// How tokens are chosen.
+    pub sampling: SamplingSettings,
+    /// Layers to run, or all.
+    pub layers: Option<usize>,
+    /// Compute threads.
+    pub threads: usize,
+    /// Instruction set.
+    pub isa: Isa,
+    /// Prompt positions per sweep.
+    pub chunk_positions: usize,
+    /// Positions the sequence gets memory for.
+    pub context_positions: usize,
+    /// Things worth knowing, one line each.
+    pub notes: Vec<String>,
+}
+
+/// The prompt before the model is known.
+enum Given {
+    Text(String),
+    Ids(GivenIds),
+}
+
+impl Request {
+    /// Checks `args` and opens the checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that cannot be done as asked.
+    pub(super) fn resolve(args: &GenerateArgs) -> Result<Self, CliError> {
+        let model_dir = model_path(args.model.model.as_deref())?;
+        let sampling = sampling(&args.generation);
+        sampling.validate()?;
+        let given = Given::read(&args.prompt)?;
+        let checkpoint = Checkpoint::open(&CheckpointPaths {
+            model_dir: model_dir.clone(),
+            roots: args.model.roots.clone(),
+            config: args.model.config.clone(),
+        })?;
+        let vocab_size = checkpoint.config().vocab_size;
+        let tokenizer = open_vocabulary(args.model.tokenizer.as_deref(), &model_dir, vocab_size)?;
+        let prompt_ids = given.encode(tokenizer.as_ref(), &model_dir, vocab_size)?;
+        let gen_count = gen_count(&args.generation);
+        let context_positions = positions(args, &prompt_ids, gen_count)?;
+        let eos = &checkpoint.config().eos_token_ids;
+        let stop_ids = match &tokenizer {
+            _ if args.generation.ignore_eos => Vec::new(),
+            Some(tokenizer) => tokenizer.stop_ids(eos),
+            None => eos.clone(),
+        };
+        Ok(Self {
+            identity: checkpoint.identity().to_string(),
+            model_dir,
+            checkpoint,
+            tokenizer,
+            prompt_ids,
+            gen_count,
+            stop_ids,
+            sampling,
+            layers: args.model.layers.map(size),
+            threads: args
+                .execution
+                .threads
+                .map_or_else(ComputePool::available_threads, size),
+            isa: args.execution.isa.unwrap_or(KernelSet::detect().isa),
+            chunk_positions: args.execution.chunk.map_or(DEFAULT_CHUNK, size),
+            context_positions,
+            notes: notes(&args.generation, &sampling),
+        })
+    }
+}
+
+impl Given {
+    fn read(args: &PromptArgs) -> Result<Self, CliError> {
+        if let Some(ids) = given_ids(args.ids.as_deref(), args.ids_file.as_deref())? {
+            return Ok(Self::Ids(ids));
+        }
+        match (&args.prompt, &args.prompt_file) {
+            (Some(text), _) => Ok(Self::Text(text.clone())),
+            (None, Some(file)) => Ok(Self::Text(read_text(file)?)),
+            (None, None) => Err(CliError::NoPrompt),
+        }
+    }
+
+    fn encode(
+        &self,
+        tokenizer: Option<&Tokenizer>,
+        model_dir: &Path,
+        vocab_size: usize,
+    ) -> Result<Vec<u32>, CliError> {
+        let ids = match (self, tokenizer) {
+            (Self::Ids(given), _) => given.check(vocab_size)?,
+            (Self::Text(text), Some(tokenizer)) => tokenizer.encode(text, Mode::Content),
+            (Self::Text(_), None) => {
+                return Err(CliError::NoVocabulary {
+                    path: model_dir.to_owned(),
+                    need: "a text prompt needs",
+                    instead: " DIR, or give the prompt as --ids",
+                });
+            }
+        };
+        if ids.is_empty() {
+            return Err(CliError::EmptyPrompt);
+        }
+        Ok(ids)
+    }
+}
+
+/// The named vocabulary, which must be there, or the checkpoint's, which may.
+fn open_vocabulary(
+    named: Option<&Path>,
+    model_dir: &Path,
+    vocab_size: usize,
+) -> Result<Option<Tokenizer>, CliError> {
+    let Some(named) = named else {
+        return vocabulary::open(model_dir, Some(vocab_size));
+    };
+    let tokenizer = vocabulary::open(named, Some(vocab_size))?;
+    if tokenizer.is_none() {
+        return Err(CliError::NoVocabulary {
+            path: named.to_owned(),
+            need: "--tokenizer names",
+            instead: " DIR",
+        });
+    }
+    Ok(tokenizer)
+}
+
+fn gen_count(args: &GenerationArgs) -> usize {
+    let default = if args.tf_check { 0 } else { DEFAULT_GEN };
+    args.gen_count.map_or(default, size)
+}
+
+/// Positions to reserve: what the run needs, if that is allowed.
+fn positions(args: &GenerateArgs, prompt: &[u32], generated: usize) -> Result<usize, CliError> {
+    if args.generation.tf_check && prompt.len() < 2 {
+        return Err(CliError::NothingToCheck);
+    }
+    let context = args.execution.context.map_or(DEFAULT_CONTEXT, size);
+    let prompt = prompt.len();
+    if prompt + generated > context {
+        return Err(CliError::ContextTooSmall {
+            prompt,
+            generated,
+            context,
+        });
+    }
+    Ok(prompt + generated)
+}
+
+fn sampling(args: &GenerationArgs) -> SamplingSettings {
+    let default = SamplingSettings::default();
+    SamplingSettings {
+        temperature: args.temperature.unwrap_or(default.temperature),
+        top_k: args.top_k.map_or(default.top_k, size),
+        top_p: args.top_p.unwrap_or(default.top_p),
+        min_p: args.min_p.unwrap_or(default.min_p),
+        seed: args.seed.unwrap_or(default.seed),
+    }
+}
+
+fn notes(args: &GenerationArgs, sampling: &SamplingSettings) -> Vec<String> {
+    let mut notes = Vec::new();
+    if args.incremental {
+        notes.push("--incremental is the default; --recompute is the other way".to_owned());
+    }
+    let given = [
+        ("--top-k", args.top_k.is_some()),
+        ("--top-p", args.top_p.is_some()),
+        ("--min-p", args.min_p.is_some()),
+        ("--seed", args.seed.is_some()),
+    ];
+    let idle: Vec<_> = given
+        .into_iter()
+        .filter(|(_, given)| *given)
+        .map(|(name, _)| name)
+        .collect();
+    if sampling.temperature == 0.0 && !idle.is_empty() {
+        let names = idle.join(", ");
+        notes.push(format!(
+            "{names}: no effect at temperature 0, which takes the likeliest token"
+        ));
+    }
+    notes
+}
+
+/// A count that the command line's parser has bounded.
+fn size(count: u64) -> usize {
+    usize::try_from(count).expect("bounded by the parser")
+}

@@ -1,0 +1,259 @@
+//! Prefill, steps and teacher forcing.
+
+use std::time::Instant;
+
+use k3_kernels::argmax;
+use k3_models::LogitRows;
+use k3_models::kimi_k3::KimiK3;
+use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingReport};
+use k3_runtime::{ResidentSource, RunError, Sampler, Session};
+
+use super::outputs::Outputs;
+use super::request::Request;
+use super::stream::TokenStream;
+use super::summary;
+use crate::cli::args::GenerateArgs;
+use crate::error::CliError;
+use crate::render::progress::Progress;
+use crate::stdout::Stdout;
+
+/// Disagreements that a report lists.
+const DISAGREEMENTS_MAX: usize = 100;
+
+/// One run in progress.
+pub(super) struct Generation<'a> {
+    request: &'a Request,
+    args: &'a GenerateArgs,
+    session: Session<'a, KimiK3, ResidentSource>,
+    sampler: Sampler,
+    outputs: Outputs,
+    stream: TokenStream<'a>,
+    /// Logits behind the next token.
+    logits: Vec<f32>,
+    generated_ids: Vec<u32>,
+    timing: TimingReport,
+    teacher_forced: Option<TeacherForcedReport>,
+    /// Picks of the sweeps that finished.
+    trace_len: usize,
+    output_closed: bool,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// Ids generated.
+    pub generated_ids: Vec<u32>,
+    /// Their text, where there is a vocabulary.
+    pub text: Option<String>,
+    /// Why it ended.
+    pub stop: StopReason,
+    /// What was consumed.
+    pub counts: CountsReport,
+    /// Where the time went, without loading.
+    pub timing: TimingReport,
+    /// Teacher forcing, where asked for.
+    pub teacher_forced: Option<TeacherForcedReport>,
+    /// (layer, expert) of all sweeps that finished.
+    pub trace: Vec<(u16, u16)>,
+    /// Files to complete.
+    pub outputs: Outputs,
+    /// Whether whoever read standard output has gone.
+    pub output_closed: bool,
+    /// Things worth knowing.
+    pub notes: Vec<String>,
+}
+
+impl<'a> Generation<'a> {
+    pub(super) fn new(
+        request: &'a Request,
+        args: &'a GenerateArgs,
+        session: Session<'a, KimiK3, ResidentSource>,
+        outputs: Outputs,
+        stream: TokenStream<'a>,
+    ) -> Result<Self, CliError> {
+        Ok(Self {
+            request,
+            args,
+            session,
+            sampler: Sampler::new(request.sampling)?,
+            outputs,
+            stream,
+            logits: Vec::new(),
+            generated_ids: Vec::new(),
+            timing: TimingReport::default(),
+            teacher_forced: args.generation.tf_check.then(|| TeacherForcedReport {
+                compared: 0,
+                agreed: 0,
+                first_disagreements: Vec::new(),
+            }),
+            trace_len: 0,
+            output_closed: false,
+        })
+    }
+
+    /// Reads the prompt and generates until something ends it.
+    ///
+    /// # Errors
+    ///
+    /// A failed sweep, draw or write; an interruption before the first token.
+    pub(super) fn run(&mut self) -> Result<StopReason, CliError> {
+        self.prefill()?;
+        if let (Some(report), false) = (&self.teacher_forced, self.args.output.json) {
+            let shown = Stdout.write(summary::teacher_forced(report).as_bytes());
+            if self.closed(shown)? {
+                return Ok(StopReason::Interrupted);
+            }
+        }
+        if self.request.gen_count == 0 {
+            return Ok(StopReason::Nothing);
+        }
+        let stop = self.generate()?;
+        let finished = self.stream.finish();
+        self.closed(finished)?;
+        Ok(stop)
+    }
+
+    /// Appends the prompt sweep by sweep, so that progress can be shown.
+    fn prefill(&mut self) -> Result<(), CliError> {
+        let started = Instant::now();
+        let prompt = &self.request.prompt_ids;
+        let all = self.args.output.all_positions || self.teacher_forced.is_some();
+        let chunk = self.request.chunk_positions.min(prompt.len());
+        let quiet = self.args.output.quiet || chunk == prompt.len();
+        let progress = Progress::positions("prompt", prompt.len() as u64, quiet);
+        for (index, part) in prompt.chunks(chunk).enumerate() {
+            let start = index * chunk;
+            let is_last = start + part.len() == prompt.len();
+            let rows = match (all, is_last) {
+                (true, _) => LogitRows::All,
+                (false, true) => LogitRows::Last,
+                (false, false) => LogitRows::None,
+            };
+            let mut logits = Vec::new();
+            self.session
+                .append(part, rows, |_, rows| logits.extend_from_slice(rows))?;
+            if rows != LogitRows::None {
+                self.take_prompt_rows(start, part.len(), is_last, &logits)?;
+            }
+            progress.set((start + part.len()) as u64);
+        }
+        self.trace_len = self.session.trace().map_or(0, <[_]>::len);
+        self.timing.prefill_seconds = started.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Files the logits of a part of the prompt: `[rows][vocab]`, the last row
+    /// or all of them.
+    fn take_prompt_rows(
+        &mut self,
+        start: usize,
+        positions: usize,
+        is_last: bool,
+        rows: &[f32],
+    ) -> Result<(), CliError> {
+        let vocab = self.request.checkpoint.config().vocab_size;
+        let first = start + positions - rows.len() / vocab;
+        let last = &rows[rows.len() - vocab..];
+        if self.args.output.all_positions {
+            self.outputs.write_logits(rows)?;
+        } else if is_last {
+            self.outputs.write_logits(last)?;
+        }
+        if is_last {
+            self.logits.extend_from_slice(last);
+        }
+        if let Some(report) = &mut self.teacher_forced {
+            for (position, row) in (first..).zip(rows.chunks_exact(vocab)) {
+                if let Some(next) = self.request.prompt_ids.get(position + 1) {
+                    compare_next(report, position, *next, row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn generate(&mut self) -> Result<StopReason, CliError> {
+        loop {
+            let started = Instant::now();
+            if !self.generated_ids.is_empty() {
+                match self.step() {
+                    Err(RunError::Cancelled) => return Ok(StopReason::Interrupted),
+                    other => other?,
+                }
+                self.trace_len = self.session.trace().map_or(0, <[_]>::len);
+            }
+            let position = self.request.prompt_ids.len() + self.generated_ids.len();
+            let id = self.sampler.draw(&self.logits, position as u64)?;
+            self.generated_ids.push(id);
+            self.timing
+                .token_seconds
+                .push(started.elapsed().as_secs_f64());
+            let shown = self.stream.push(id);
+            if self.closed(shown)? {
+                return Ok(StopReason::Interrupted);
+            }
+            if self.request.stop_ids.contains(&id) {
+                return Ok(StopReason::Stop);
+            }
+            if self.generated_ids.len() == self.request.gen_count {
+                return Ok(StopReason::Length);
+            }
+        }
+    }
+
+    /// One sweep more: over the last token, or over everything again.
+    fn step(&mut self) -> Result<(), RunError> {
+        let ids = &self.generated_ids;
+        let tokens = if self.args.generation.recompute {
+            self.session.reset();
+            [self.request.prompt_ids.as_slice(), ids].concat()
+        } else {
+            vec![*ids.last().expect("the prefill gave the first one")]
+        };
+        self.logits = self.session.append_for_logits(&tokens)?;
+        Ok(())
+    }
+
+    /// Whether `result` tells that the reader of standard output has gone.
+    fn closed(&mut self, result: Result<(), CliError>) -> Result<bool, CliError> {
+        match result {
+            Ok(()) => Ok(false),
+            Err(CliError::OutputClosed) => {
+                self.output_closed = true;
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is left of the run when it has ended for `stop`.
+    pub(super) fn finish(self, stop: StopReason) -> Done {
+        let mut trace = self.session.trace().map(<[_]>::to_vec).unwrap_or_default();
+        trace.truncate(self.trace_len);
+        let mut notes = self.request.notes.clone();
+        notes.extend(self.stream.note());
+        Done {
+            text: self.stream.text().map(str::to_owned),
+            generated_ids: self.generated_ids,
+            stop,
+            counts: self.session.counts().into(),
+            timing: self.timing,
+            teacher_forced: self.teacher_forced,
+            trace,
+            outputs: self.outputs,
+            output_closed: self.output_closed,
+            notes,
+        }
+    }
+}
+
+fn compare_next(report: &mut TeacherForcedReport, position: usize, next: u32, row: &[f32]) {
+    let likeliest = argmax(row).expect("a sweep with a non-finite logit fails");
+    let likeliest = u32::try_from(likeliest).expect("vocabularies are capped below 2^32");
+    report.compared += 1;
+    if likeliest == next {
+        report.agreed += 1;
+    } else if report.first_disagreements.len() < DISAGREEMENTS_MAX {
+        report.first_disagreements.push((position, next, likeliest));
+    }
+}

@@ -1,0 +1,98 @@
+//! Tokens to standard output as they come.
+
+use k3_tokenizer::{Render, StreamDecoder, Tokenizer};
+
+use crate::error::CliError;
+use crate::stdout::Stdout;
+
+/// Where tokens become visible, and the text they make.
+#[derive(Debug)]
+pub(super) struct TokenStream<'a> {
+    decoder: Option<StreamDecoder<&'a Tokenizer>>,
+    /// Whether standard output is kept for something else.
+    silent: bool,
+    text: String,
+    first: bool,
+    /// Ids of the model that the vocabulary has no token for.
+    unknown: Vec<u32>,
+}
+
+impl<'a> TokenStream<'a> {
+    /// Text where there is a vocabulary, ids where there is none; nothing when
+    /// `silent`.
+    pub(super) fn new(tokenizer: Option<&'a Tokenizer>, silent: bool) -> Self {
+        Self {
+            decoder: tokenizer.map(|tokenizer| StreamDecoder::new(tokenizer, Render::Plain)),
+            silent,
+            text: String::new(),
+            first: true,
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Shows `id`: the text it completes, or its number.
+    ///
+    /// # Errors
+    ///
+    /// Standard output cannot be written.
+    pub(super) fn push(&mut self, id: u32) -> Result<(), CliError> {
+        let piece = match &mut self.decoder {
+            Some(decoder) => match decoder.push(id) {
+                Ok(text) => text.to_owned(),
+                // The model has more rows than the vocabulary has tokens.
+                Err(_) => {
+                    self.unknown.push(id);
+                    String::new()
+                }
+            },
+            None if self.first => id.to_string(),
+            None => format!(" {id}"),
+        };
+        self.first = false;
+        self.emit(&piece)
+    }
+
+    /// Ends the text: what was held back, and a line end if anything came.
+    ///
+    /// # Errors
+    ///
+    /// Standard output cannot be written.
+    pub(super) fn finish(&mut self) -> Result<(), CliError> {
+        let rest = self
+            .decoder
+            .as_mut()
+            .map(|decoder| decoder.finish().to_owned());
+        self.emit(&rest.unwrap_or_default())?;
+        if self.first || self.silent {
+            return Ok(());
+        }
+        Stdout.write(b"\n")
+    }
+
+    /// The text so far; `None` without a vocabulary.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.decoder.as_ref().map(|_| self.text.as_str())
+    }
+
+    /// Generated ids that have no text, if there are any, as a note.
+    pub(super) fn note(&self) -> Option<String> {
+        let first = self.unknown.first()?;
+        let count = self.unknown.len();
+        Some(format!(
+            "{count} generated ids have no token in the vocabulary and no text, the first is {first}"
+        ))
+    }
+
+    fn emit(&mut self, piece: &str) -> Result<(), CliError> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        if self.decoder.is_some() {
+            self.text.push_str(piece);
+        }
+        if self.silent {
+            return Ok(());
+        }
+        Stdout.write(piece.as_bytes())
+    }
+}

@@ -1,0 +1,87 @@
+//! What a run tells about itself.
+
+use std::fmt::Write as _;
+
+use k3_models::kimi_k3::{KimiK3, NUMERICS_VERSION};
+use k3_runtime::RunReport;
+use k3_runtime::report::{
+    ExecutionReport, ModelReport, NumericsReport, REPORT_VERSION, TeacherForcedReport, TimingReport,
+};
+
+use super::request::Request;
+use super::steps::Done;
+use crate::cli::args::GenerateArgs;
+
+/// Disagreements that are listed for a person.
+const LISTED_MAX: usize = 10;
+
+/// The report of a run that has ended.
+pub(super) fn report(
+    request: &Request,
+    args: &GenerateArgs,
+    model: &KimiK3,
+    done: &Done,
+    load_seconds: f64,
+) -> RunReport {
+    RunReport {
+        report_version: REPORT_VERSION,
+        k3_version: env!("CARGO_PKG_VERSION").to_owned(),
+        model: ModelReport {
+            path: request.model_dir.display().to_string(),
+            identity: request.identity.clone(),
+            layers: model.layout().layer_count(),
+            layers_total: model.config().num_hidden_layers,
+        },
+        numerics: NumericsReport {
+            version: NUMERICS_VERSION,
+            attention: model.form().to_string(),
+        },
+        execution: ExecutionReport {
+            isa: request.isa.to_string(),
+            threads: request.threads,
+            chunk_positions: request.chunk_positions,
+            context_positions: request.context_positions,
+            recompute: args.generation.recompute,
+            source: "resident".to_owned(),
+        },
+        sampling: request.sampling,
+        prompt_ids: request.prompt_ids.clone(),
+        generated_ids: done.generated_ids.clone(),
+        generated_text: done.text.clone(),
+        stop_reason: done.stop,
+        counts: done.counts,
+        timing: TimingReport {
+            load_seconds,
+            ..done.timing.clone()
+        },
+        teacher_forced: done.teacher_forced.clone(),
+        notes: done.notes.clone(),
+    }
+}
+
+/// The report as it is stored and printed.
+pub(super) fn json(report: &RunReport) -> String {
+    let text = serde_json::to_string_pretty(report).expect("plain data serialises");
+    text + "\n"
+}
+
+/// Teacher forcing, to read.
+#[allow(clippy::cast_precision_loss, reason = "a share to four digits")]
+pub(super) fn teacher_forced(report: &TeacherForcedReport) -> String {
+    let (agreed, compared) = (report.agreed, report.compared);
+    let percent = 100.0 * agreed as f64 / compared as f64;
+    let mut text =
+        format!("{agreed} of {compared} next tokens are the likeliest ({percent:.2} %)\n");
+    for (position, given, likeliest) in report.first_disagreements.iter().take(LISTED_MAX) {
+        let next = position + 1;
+        let _ = writeln!(
+            text,
+            "position {next}: given {given}, likeliest {likeliest}"
+        );
+    }
+    let disagreed = compared - agreed;
+    if disagreed > LISTED_MAX {
+        let _ = writeln!(text, "and {} more", disagreed - LISTED_MAX);
+    }
+    text
+}

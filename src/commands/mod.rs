@@ -1,0 +1,86 @@
+//! What the commands do.
+
+pub(crate) mod compare;
+pub(crate) mod completions;
+pub(crate) mod detokenize;
+pub(crate) mod generate;
+pub(crate) mod tokenize;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::CliError;
+
+/// Environment variable that names the checkpoint.
+const MODEL_VARIABLE: &str = "K3_MODEL";
+/// Commands whose name may be mistyped into MODEL.
+const COMMAND_NAMES: [&str; 5] = ["tokenize", "detokenize", "compare", "completions", "help"];
+/// Wrong letters up to which a name counts as mistyped.
+const TYPOS_MAX: usize = 2;
+
+/// The checkpoint directory: the argument, else `K3_MODEL`, which counts as
+/// unset when empty.
+///
+/// # Errors
+///
+/// Neither is given, or what is given is no directory.
+pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
+    let variable = || std::env::var_os(MODEL_VARIABLE).filter(|value| !value.is_empty());
+    let path = match argument {
+        Some(path) => path.to_owned(),
+        None => variable().map(PathBuf::from).ok_or(CliError::NoModel)?,
+    };
+    if path.is_dir() {
+        return Ok(path);
+    }
+    let similar_command = path.to_str().and_then(similar_command);
+    Err(CliError::NotADirectory {
+        path,
+        similar_command,
+    })
+}
+
+fn similar_command(name: &str) -> Option<&'static str> {
+    COMMAND_NAMES
+        .into_iter()
+        .find(|command| edit_distance(name, command) <= TYPOS_MAX)
+}
+
+/// Letters to insert, remove or replace to turn one word into the other.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (done, letter) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = done + 1;
+        for (index, other) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[index + 1];
+            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistyped_commands_are_recognised() {
+        assert_eq!(similar_command("tokenzie"), Some("tokenize"));
+        assert_eq!(similar_command("detokenise"), Some("detokenize"));
+        assert_eq!(similar_command("compar"), Some("compare"));
+        assert_eq!(similar_command("k3-weights"), None);
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn every_command_is_in_the_list() {
+        let command = crate::cli::command();
+        let names = command.get_subcommands().map(clap::Command::get_name);
+        for name in names {
+            assert!(COMMAND_NAMES.contains(&name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What can go wrong on the command line, with exit code and way out.
+
+use std::io;
+use std::path::PathBuf;
+
+use k3_formats::FormatError;
+use k3_models::ModelError;
+use k3_runtime::{RunError, SampleError};
+use k3_tokenizer::TokenizerError;
+
+use crate::exit::Exit;
+use crate::inputs::IdsError;
+
+/// Where the vocabulary of a Kimi K3 checkpoint comes from.
+const VOCABULARY_SOURCE: &str = "tiktoken.model is part of the released snapshot \
+                                 (moonshotai/Kimi-K3 on Hugging Face)";
+
+/// Why a command ends without having done what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// Neither MODEL nor K3_MODEL.
+    #[error("no model: neither the MODEL argument nor K3_MODEL names a checkpoint directory")]
+    NoModel,
+    /// MODEL is no directory.
+    #[error("{path}: no such checkpoint directory")]
+    NotADirectory {
+        /// What was given.
+        path: PathBuf,
+        /// A command whose name is nearly the same.
+        similar_command: Option<&'static str>,
+    },
+    /// None of the four prompt options.
+    #[error("no prompt: give one of --prompt, --prompt-file, --ids and --ids-file")]
+    NoPrompt,
+    /// A prompt without a token.
+    #[error("the prompt is empty, but generation continues at least one token")]
+    EmptyPrompt,
+    /// Teacher forcing over one id.
+    #[error("--tf-check compares each token with the next one, but the prompt has only one")]
+    NothingToCheck,
+    /// Ids that are no ids.
+    #[error(transparent)]
+    Ids(#[from] IdsError),
+    /// More positions than allowed.
+    #[error(
+        "{prompt} prompt tokens and {generated} to generate need {} positions, but --context is \
+         {context}", .prompt + .generated
+    )]
+    ContextTooSmall {
+        /// Prompt tokens.
+        prompt: usize,
+        /// Tokens to generate.
+        generated: usize,
+        /// The limit in force.
+        context: usize,
+    },
+    /// A sampling setting or a draw that cannot be made.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// Text without a vocabulary.
+    #[error("{path}: no vocabulary (tiktoken.model) here, which {need}")]
+    NoVocabulary {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What needs it.
+        need: &'static str,
+        /// What to do instead, if anything.
+        instead: &'static str,
+    },
+    /// A vocabulary for nothing named.
+    #[error("no vocabulary: give MODEL, K3_MODEL or --tokenizer DIR")]
+    NoVocabularyNamed,
+    /// The vocabulary's files contradict each other or the model.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// A file the user named that cannot be read.
+    #[error("{path}: cannot be read")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Text that is not UTF-8.
+    #[error("{path}: not UTF-8 at byte {offset}")]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// First byte that is not part of a character.
+        offset: usize,
+    },
+    /// Two outputs into one file.
+    #[error("{first} and {second} name the same file, {path}")]
+    SameOutput {
+        /// One option.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// An output that cannot be written.
+    #[error("{path}: cannot be written")]
+    NotWritable {
+        /// The file, or "standard output".
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Whoever reads standard output has gone: there is nobody to work for.
+    #[error("standard output was closed")]
+    OutputClosed,
+    /// A logit dump of an impossible length.
+    #[error("{path}: {bytes} bytes are not {expected}")]
+    DumpLength {
+        /// The dump.
+        path: PathBuf,
+        /// Its length in bytes.
+        bytes: u64,
+        /// What they should be.
+        expected: String,
+    },
+    /// Two dumps that cannot be compared.
+    #[error("{left} has {left_count} values and {right} has {right_count}")]
+    DumpsDiffer {
+        /// One dump.
+        left: PathBuf,
+        /// Values in it.
+        left_count: u64,
+        /// The other dump.
+        right: PathBuf,
+        /// Values in it.
+        right_count: u64,
+    },
+    /// Ctrl-C cannot be caught.
+    #[error("the handler for Ctrl-C could not be installed")]
+    Signal(#[source] ctrlc::Error),
+    /// The configuration or a file of the checkpoint.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Stopped by the user before there was anything to keep.
+    #[error("interrupted before the first token; nothing was kept")]
+    Interrupted,
+}
+
+impl CliError {
+    /// The exit code that goes with the error.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Format(error) => format_exit(error),
+            Self::NotWritable { .. } => Exit::NotWritable,
+            Self::OutputClosed => Exit::Done,
+            Self::Interrupted => Exit::Interrupted,
+            Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
+            Self::Run(error) => run_exit(error),
+            _ => Exit::Refused,
+        }
+    }
+
+    /// What the user can do, where the message does not say so itself.
+    pub(crate) fn way_out(&self) -> Option<String> {
+        let text = match self {
+            Self::NoModel => "give a checkpoint directory, as in `k3 fixtures/tiny --prompt \
+                              hello` (fixtures/tiny comes with the source), or set K3_MODEL"
+                .to_owned(),
+            Self::NotADirectory {
+                path,
+                similar_command: Some(command),
+            } => {
+                let name = path.display();
+                format!("did you mean the command `{command}`? A directory is ./{name}")
+            }
+            Self::NotADirectory { .. } => "give the directory that holds config.json and the \
+                                           *.safetensors shards"
+                .to_owned(),
+            Self::NoPrompt => "for example --prompt 'Once upon a time' or --ids 3,4,5".to_owned(),
+            Self::EmptyPrompt => "give at least one character or id".to_owned(),
+            Self::NothingToCheck => "give at least two ids".to_owned(),
+            Self::ContextTooSmall {
+                prompt, generated, ..
+            } => format!("raise --context to {} or lower --gen", prompt + generated),
+            Self::NoVocabulary { instead, .. } => {
+                format!("name its directory with --tokenizer{instead}; {VOCABULARY_SOURCE}")
+            }
+            Self::NoVocabularyNamed => VOCABULARY_SOURCE.to_owned(),
+            Self::NotUtf8 { .. } => "convert the file to UTF-8".to_owned(),
+            Self::SameOutput { .. } => "name two files".to_owned(),
+            Self::NotWritable { .. } => {
+                "check that the directory exists, may be written and has room".to_owned()
+            }
+            Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \
+                                         without --all-positions"
+                .to_owned(),
+            _ => return None,
+        };
+        Some(text)
+    }
+}
+
+/// Refusals come before anything has run; the rest are failures.
+fn run_exit(error: &RunError) -> Exit {
+    match error {
+        RunError::DoesNotFit { .. } | RunError::ThreadCount { .. } => Exit::Refused,
+        RunError::Format(error) => format_exit(error),
+        RunError::Model(model) => match model {
+            ModelError::Poisoned { .. }
+            | ModelError::NonFinite { .. }
+            | ModelError::NonFiniteLogit { .. } => Exit::Failed,
+            _ => Exit::Refused,
+        },
+        RunError::Cancelled => Exit::Interrupted,
+        _ => Exit::Failed,
+    }
+}
+
+/// A configuration is refused; a damaged file is a failure.
+fn format_exit(error: &FormatError) -> Exit {
+    match error {
+        FormatError::Config { .. } => Exit::Refused,
+        _ => Exit::Failed,
+    }
+}

@@ -1,0 +1,249 @@
+//! What the user gives to work on: text, ids, and where they come from.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::CliError;
+
+/// Characters of a faulty id that a message quotes.
+const QUOTED_CHARS: usize = 24;
+
+/// Why a list is not a list of token ids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum IdsError {
+    /// Not a whole number.
+    #[error(
+        "{origin}: entry {index}, `{text}`, is not a token id: ids are whole numbers from 0 up, \
+         separated by commas or blanks"
+    )]
+    NotANumber {
+        /// Option or file.
+        origin: String,
+        /// Place in the list, from 1.
+        index: usize,
+        /// The entry.
+        text: String,
+    },
+    /// A number that no model has an embedding row for.
+    #[error(
+        "{origin}: entry {index} is {id}, but this model's vocabulary has {vocab_size} ids, 0 to {}",
+        .vocab_size - 1
+    )]
+    OutOfRange {
+        /// Option or file.
+        origin: String,
+        /// Place in the list, from 1.
+        index: usize,
+        /// The number.
+        id: i128,
+        /// Ids of the model.
+        vocab_size: usize,
+    },
+    /// A JSON text that is no array.
+    #[error("{origin}: not a JSON array of token ids: {reason}")]
+    NotAnArray {
+        /// Option or file.
+        origin: String,
+        /// The parser's reason.
+        reason: String,
+    },
+}
+
+/// Numbers as given; whether a model has them is decided by
+/// [`GivenIds::check`], once the model is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GivenIds {
+    origin: String,
+    numbers: Vec<i128>,
+}
+
+impl GivenIds {
+    /// Reads ids separated by commas, blanks or line ends, or a JSON array.
+    ///
+    /// # Errors
+    ///
+    /// The first entry that is not a whole number.
+    pub(crate) fn parse(origin: &str, text: &str) -> Result<Self, IdsError> {
+        let text = text.trim().trim_start_matches('\u{feff}');
+        let numbers = if text.starts_with('[') {
+            let values: Vec<serde_json::Value> =
+                serde_json::from_str(text).map_err(|error| IdsError::NotAnArray {
+                    origin: origin.to_owned(),
+                    reason: error.to_string(),
+                })?;
+            parse_entries(origin, values.iter().map(ToString::to_string))?
+        } else {
+            let entries = text.split(|c: char| c == ',' || c.is_whitespace());
+            parse_entries(
+                origin,
+                entries.filter(|entry| !entry.is_empty()).map(str::to_owned),
+            )?
+        };
+        Ok(Self {
+            origin: origin.to_owned(),
+            numbers,
+        })
+    }
+
+    /// The ids of a model with `vocab_size` of them.
+    ///
+    /// # Errors
+    ///
+    /// The first number that is not one.
+    pub(crate) fn check(&self, vocab_size: usize) -> Result<Vec<u32>, IdsError> {
+        let check = |(index, number): (usize, &i128)| {
+            let id = u32::try_from(*number).ok();
+            let id = id.filter(|id| usize::try_from(*id).is_ok_and(|id| id < vocab_size));
+            id.ok_or_else(|| IdsError::OutOfRange {
+                origin: self.origin.clone(),
+                index: index + 1,
+                id: *number,
+                vocab_size,
+            })
+        };
+        self.numbers.iter().enumerate().map(check).collect()
+    }
+}
+
+fn parse_entries(
+    origin: &str,
+    entries: impl Iterator<Item = String>,
+) -> Result<Vec<i128>, IdsError> {
+    let parse = |(index, entry): (usize, String)| {
+        entry.parse().map_err(|_| IdsError::NotANumber {
+            origin: origin.to_owned(),
+            index: index + 1,
+            text: quote(&entry),
+        })
+    };
+    entries.enumerate().map(parse).collect()
+}
+
+fn quote(text: &str) -> String {
+    let mut quoted: String = text.chars().take(QUOTED_CHARS).collect();
+    if quoted.len() < text.len() {
+        quoted.push('…');
+    }
+    quoted.escape_debug().to_string()
+}
+
+/// The content of a file the user named, or of standard input for `-`.
+///
+/// # Errors
+///
+/// A file that cannot be read.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, CliError> {
+    let (label, content) = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        let read = io::stdin().lock().read_to_end(&mut bytes);
+        (PathBuf::from("standard input"), read.map(|_| bytes))
+    } else {
+        (path.to_owned(), fs::read(path))
+    };
+    content.map_err(|source| CliError::Unreadable {
+        path: label,
+        source,
+    })
+}
+
+/// As [`read_bytes`], as text.
+///
+/// # Errors
+///
+/// A file that cannot be read or is not UTF-8.
+pub(crate) fn read_text(path: &Path) -> Result<String, CliError> {
+    String::from_utf8(read_bytes(path)?).map_err(|error| CliError::NotUtf8 {
+        path: path.to_owned(),
+        offset: error.utf8_error().valid_up_to(),
+    })
+}
+
+/// Ids from an option or a file; `None` when neither is given.
+///
+/// # Errors
+///
+/// A file that cannot be read, or an entry that is not a number.
+pub(crate) fn given_ids(
+    list: Option<&str>,
+    file: Option<&Path>,
+) -> Result<Option<GivenIds>, CliError> {
+    match (list, file) {
+        (Some(list), _) => Ok(Some(GivenIds::parse("--ids", list)?)),
+        (None, Some(file)) => {
+            let origin = file.display().to_string();
+            Ok(Some(GivenIds::parse(&origin, &read_text(file)?)?))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(text: &str) -> Result<Vec<u32>, IdsError> {
+        GivenIds::parse("--ids", text)?.check(163_840)
+    }
+
+    #[test]
+    fn reads_commas_blanks_lines_and_json() {
+        for text in [
+            "3,4,5",
+            "3 4 5",
+            " 3, 4,\n5\n",
+            "[3, 4, 5]",
+            "3,,4 ,5,",
+            "\u{feff}3\t4\r\n5",
+        ] {
+            assert_eq!(ids(text), Ok(vec![3, 4, 5]), "{text:?}");
+        }
+        assert_eq!(ids(""), Ok(vec![]));
+        assert_eq!(ids("[]"), Ok(vec![]));
+        assert_eq!(ids("163839"), Ok(vec![163_839]));
+    }
+
+    #[test]
+    fn numbers_outside_the_vocabulary_are_named_with_their_place() {
+        for number in [
+            "-1",
+            "163840",
+            "2147483648",
+            "4294967296",
+            "18446744073709551616",
+        ] {
+            let error = ids(&format!("0 {number}")).unwrap_err();
+            assert!(
+                matches!(error, IdsError::OutOfRange { index: 2, .. }),
+                "{error:?}"
+            );
+            let message = error.to_string();
+            assert!(
+                message.contains(number) && message.contains("163839"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused_and_quoted_shortly() {
+        for text in [
+            "3 x",
+            "3 4.5",
+            "[3, \"4\"]",
+            "[3, 4.0]",
+            "[3, [4]]",
+            "3 0x4",
+            "3 1e3",
+        ] {
+            let error = ids(text).unwrap_err();
+            assert!(
+                matches!(error, IdsError::NotANumber { index: 2, .. }),
+                "{text}: {error:?}"
+            );
+        }
+        assert!(matches!(ids("[3, 4"), Err(IdsError::NotAnArray { .. })));
+        let long = ids(&"9".repeat(10_000)).unwrap_err().to_string();
+        assert!(long.len() < 200, "{long}");
+    }
+}

@@ -1,0 +1,59 @@
+//! An error on one screen: what, why, and the way out.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use super::style::Style;
+use crate::error::CliError;
+
+/// Causes shown at most.
+const CAUSES_MAX: usize = 8;
+
+/// The error, its chain of causes and what to do about it.
+pub(crate) fn render(error: &CliError, style: Style) -> String {
+    let mut text = format!("{} {error}\n", style.error("error:"));
+    let mut shown = error.to_string();
+    let mut cause = error.source();
+    for _ in 0..CAUSES_MAX {
+        let Some(source) = cause else { break };
+        let message = source.to_string();
+        // Some errors repeat their cause in their own words.
+        if !shown.contains(&message) {
+            let _ = writeln!(text, "  cause: {message}");
+        }
+        shown.push_str(&message);
+        cause = source.source();
+    }
+    if let Some(way_out) = error.way_out() {
+        let _ = writeln!(text, "\n  {} {way_out}", style.hint("way out:"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn shows_message_cause_and_way_out() {
+        let error = CliError::NotWritable {
+            path: PathBuf::from("x/run.json"),
+            source: io::Error::other("the disk is on fire"),
+        };
+        assert_eq!(
+            render(&error, Style::plain()),
+            "error: x/run.json: cannot be written\n  cause: the disk is on fire\n\n  \
+             way out: check that the directory exists, may be written and has room\n"
+        );
+    }
+
+    #[test]
+    fn a_transparent_error_is_shown_once() {
+        let inner = k3_runtime::RunError::ThreadCount { count: 0, max: 256 };
+        let text = render(&CliError::Run(inner), Style::plain());
+        assert_eq!(text.matches("--threads").count(), 1, "{text}");
+    }
+}

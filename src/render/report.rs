@@ -1,0 +1,172 @@
+//! The report of a run, to read.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use k3_config::Bytes;
+use k3_runtime::RunReport;
+use k3_runtime::report::StopReason;
+
+use super::style::Style;
+use super::table;
+
+/// Hex digits of the identity that are shown.
+const IDENTITY_DIGITS: usize = 12;
+
+/// Prints the report on standard error.
+pub(crate) fn print(report: &RunReport, style: Style) {
+    let text = render(report, style);
+    // A report that nobody can read must not fail a run that succeeded.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn render(report: &RunReport, style: Style) -> String {
+    let facts = [
+        ("model", model(report)),
+        ("numerics", numerics(report)),
+        ("computed", execution(report)),
+        (
+            "loaded",
+            format!("in {}", seconds(report.timing.load_seconds)),
+        ),
+        ("prompt", prompt(report)),
+        ("generated", generated(report)),
+        (
+            "trunk",
+            consumed(
+                report.counts.trunk_bytes,
+                report.counts.trunk_blocks,
+                "blocks",
+            ),
+        ),
+        (
+            "experts",
+            consumed(report.counts.expert_bytes, report.counts.experts, "experts"),
+        ),
+    ];
+    let mut text = String::from("\n");
+    text.push_str(&table::facts(&facts));
+    let skipped = report.counts.nan_scale_groups;
+    if skipped > 0 {
+        let _ = writeln!(
+            text,
+            "{} {skipped} groups of expert weights were skipped: their scale is NaN",
+            style.warning("warning:")
+        );
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "{} {note}", style.hint("note:"));
+    }
+    text
+}
+
+fn model(report: &RunReport) -> String {
+    let model = &report.model;
+    let digits = model
+        .identity
+        .get(..IDENTITY_DIGITS)
+        .unwrap_or(&model.identity);
+    let layers = if model.layers == model.layers_total {
+        format!("{} layers", model.layers)
+    } else {
+        format!("{} of {} layers", model.layers, model.layers_total)
+    };
+    format!("{} ({layers}, identity {digits})", model.path)
+}
+
+fn numerics(report: &RunReport) -> String {
+    let numerics = &report.numerics;
+    format!(
+        "version {}, {} attention",
+        numerics.version, numerics.attention
+    )
+}
+
+fn execution(report: &RunReport) -> String {
+    let execution = &report.execution;
+    let threads = counted(execution.threads, "thread");
+    let recompute = if execution.recompute {
+        ", whole text again for every token"
+    } else {
+        ""
+    };
+    let sweeps = counted(
+        usize::try_from(report.counts.sweeps).unwrap_or(usize::MAX),
+        "sweep",
+    );
+    format!(
+        "with {}, {threads}, weights in memory, {sweeps}{recompute}",
+        execution.isa
+    )
+}
+
+fn prompt(report: &RunReport) -> String {
+    let count = report.prompt_ids.len();
+    let spent = report.timing.prefill_seconds;
+    format!(
+        "{} in {}{}",
+        counted(count, "token"),
+        seconds(spent),
+        rate(count, spent)
+    )
+}
+
+fn generated(report: &RunReport) -> String {
+    let count = report.generated_ids.len();
+    let times = &report.timing.token_seconds;
+    let spent: f64 = times.iter().sum();
+    // The first token's sweep belongs to the prompt.
+    let rate = rate(count.saturating_sub(1), times.iter().skip(1).sum());
+    let stop = match report.stop_reason {
+        StopReason::Length => "as many as asked for",
+        StopReason::Stop => "ended by a stop token",
+        StopReason::Interrupted => "interrupted",
+        StopReason::Nothing => return "nothing, as asked".to_owned(),
+    };
+    format!(
+        "{} in {}{rate}, {stop}",
+        counted(count, "token"),
+        seconds(spent)
+    )
+}
+
+fn consumed(bytes: u64, count: u64, of: &str) -> String {
+    format!("{} in {count} {of}", Bytes(bytes))
+}
+
+fn counted(count: usize, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+}
+
+fn seconds(seconds: f64) -> String {
+    if seconds < 10.0 {
+        format!("{seconds:.3} s")
+    } else {
+        format!("{seconds:.1} s")
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a rate to three digits")]
+fn rate(tokens: usize, seconds: f64) -> String {
+    if tokens == 0 || seconds <= 0.0 {
+        return String::new();
+    }
+    let rate = tokens as f64 / seconds;
+    let digits = if rate < 10.0 { 3 } else { 1 };
+    format!(" ({rate:.digits$} tokens/s)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_seconds_keep_their_digits() {
+        assert_eq!(rate(1, 8.0), " (0.125 tokens/s)");
+        assert_eq!(rate(100, 2.0), " (50.0 tokens/s)");
+        assert_eq!(rate(0, 2.0), "");
+        assert_eq!(seconds(0.0123), "0.012 s");
+        assert_eq!(seconds(123.456), "123.5 s");
+        assert_eq!(counted(1, "token"), "1 token");
+    }
+}

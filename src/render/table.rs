@@ -1,0 +1,63 @@
+//! Tables in plain text, without lines.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+
+/// Names and values, one pair a line, values aligned.
+pub(crate) fn facts(rows: &[(&str, String)]) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    for (name, value) in rows {
+        table.add_row([(*name).to_owned(), value.clone()]);
+    }
+    finish(&mut table)
+}
+
+/// Columns of numbers under a header, aligned to the right.
+pub(crate) fn numbers(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(header.iter().copied());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    finish(&mut table)
+}
+
+fn finish(table: &mut Table) -> String {
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_aligned_without_trailing_blanks() {
+        let text = facts(&[("a", "1".to_owned()), ("longer", "two words".to_owned())]);
+        assert_eq!(text, "a       1\nlonger  two words\n");
+    }
+
+    #[test]
+    fn numbers_are_aligned_to_the_right() {
+        let rows = [
+            vec!["1".to_owned(), "9.5".to_owned()],
+            vec!["10".to_owned(), "12.25".to_owned()],
+        ];
+        assert_eq!(
+            numbers(&["id", "x"], rows.into_iter()),
+            "id      x\n 1    9.5\n10  12.25\n"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Where the vocabulary comes from.
+
+use std::path::{Path, PathBuf};
+
+use k3_formats::{KimiK3Config, RankFile};
+use k3_tokenizer::{RESERVED_SLOT_COUNT, RankTable, Specials, Tokenizer};
+
+use crate::cli::commands::VocabularyArgs;
+use crate::commands::model_path;
+use crate::error::CliError;
+use crate::inputs::read_bytes;
+
+/// The file of ordinary tokens.
+const RANK_FILE: &str = "tiktoken.model";
+/// The file that names the control tokens.
+const SPECIALS_FILE: &str = "tokenizer_config.json";
+
+/// The vocabulary at `place`, a directory or a rank file, for a model of
+/// `vocab_size` ids; without it, for as many as the vocabulary has. `None` when
+/// `place` is a directory without a rank file.
+///
+/// # Errors
+///
+/// Files that cannot be read, are malformed or do not belong together.
+pub(crate) fn open(place: &Path, vocab_size: Option<usize>) -> Result<Option<Tokenizer>, CliError> {
+    let rank_path = if place.is_dir() {
+        place.join(RANK_FILE)
+    } else {
+        place.to_owned()
+    };
+    if place.is_dir() && !rank_path.exists() {
+        return Ok(None);
+    }
+    let file = RankFile::parse(&rank_path, &read_bytes(&rank_path)?)?;
+    let ranks = RankTable::new(file.iter())?;
+    let base = ranks.rank_count();
+    let vocab_size = vocab_size.map_or(base + RESERVED_SLOT_COUNT, |size| {
+        u32::try_from(size).expect("capped by the config reader")
+    });
+    let specials_path = rank_path.with_file_name(SPECIALS_FILE);
+    let specials = if specials_path.exists() {
+        let bytes = read_bytes(&specials_path)?;
+        Specials::from_tokenizer_config(&specials_path, &bytes, base, vocab_size)?
+    } else {
+        Specials::kimi_k3(base)
+    };
+    Ok(Some(Tokenizer::new(ranks, specials, vocab_size)?))
+}
+
+/// The vocabulary that `tokenize` and `detokenize` are asked to use.
+///
+/// # Errors
+///
+/// No vocabulary, or one that [`open`] refuses.
+pub(crate) fn for_tool(args: &VocabularyArgs) -> Result<Tokenizer, CliError> {
+    let model = match model_path(args.model.as_deref()) {
+        Ok(path) => Some(path),
+        Err(CliError::NoModel) if args.tokenizer.is_some() => None,
+        Err(CliError::NoModel) => return Err(CliError::NoVocabularyNamed),
+        Err(error) => return Err(error),
+    };
+    let vocab_size = model
+        .as_deref()
+        .map(config_vocab_size)
+        .transpose()?
+        .flatten();
+    let place: PathBuf = args
+        .tokenizer
+        .clone()
+        .or(model)
+        .expect("one of the two is given");
+    open(&place, vocab_size)?.ok_or(CliError::NoVocabulary {
+        path: place,
+        need: "the command needs",
+        instead: "",
+    })
+}
+
+/// `vocab_size` of the model's configuration, when it has one: a vocabulary
+/// may lie in a directory of its own.
+fn config_vocab_size(model: &Path) -> Result<Option<usize>, CliError> {
+    let path = model.join("config.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let config = KimiK3Config::parse(&path, &read_bytes(&path)?)?;
+    Ok(Some(config.vocab_size))
+}

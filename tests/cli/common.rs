@@ -1,0 +1,229 @@
+//! Running the binary, and the committed checkpoints it runs on.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// Instruction sets and thread counts that must not change a byte.
+pub const ISAS: [&str; 3] = ["scalar", "avx2", "avx512"];
+
+/// The binary, in an environment that cannot reach into the tests.
+pub fn k3() -> Command {
+    let mut command = Command::cargo_bin("k3").unwrap();
+    for name in ["K3_MODEL", "K3_THREADS", "NO_COLOR", "COLUMNS"] {
+        command.env_remove(name);
+    }
+    command.timeout(std::time::Duration::from_secs(120));
+    command
+}
+
+/// Runs the binary with `args`.
+pub fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
+    k3().args(args).output().unwrap()
+}
+
+/// Runs the binary, which must succeed, and gives its standard output.
+#[track_caller]
+pub fn stdout_of<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(args: &[S]) -> Vec<u8> {
+    let output = run(args);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.stdout
+}
+
+/// Runs the binary, which must exit with `code`, and gives what it says on
+/// standard error. Nothing refused may leave anything on standard output.
+#[track_caller]
+pub fn refusal<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(code: i32, args: &[S]) -> String {
+    let output = run(args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
+    assert!(
+        output.stdout.is_empty(),
+        "{args:?} printed {:?}",
+        output.stdout
+    );
+    assert!(stderr.starts_with("error: "), "{args:?}: {stderr}");
+    assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
+    assert!(stderr.lines().count() <= 24, "more than a screen: {stderr}");
+    assert!(
+        !stderr.contains('\u{1b}'),
+        "colours outside a terminal: {stderr}"
+    );
+    stderr
+}
+
+/// A committed fixture.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures")
+        .join(name)
+}
+
+/// The tiny checkpoint with a vocabulary, as an argument.
+pub fn tiny() -> String {
+    fixture("tiny").display().to_string()
+}
+
+/// One prompt of a fixture, in one form of attention.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Directory of the checkpoint.
+    pub model: PathBuf,
+    /// Name of the prompt.
+    pub name: String,
+    /// Form of attention.
+    pub form: &'static str,
+    /// Prompt.
+    pub ids: Vec<u32>,
+    /// Greedy continuation.
+    pub generated_ids: Vec<u32>,
+    /// Logits of the last prompt position.
+    pub logits: Vec<u8>,
+    /// Logits of every prompt position, for one prompt of each checkpoint.
+    pub all_logits: Option<Vec<u8>>,
+}
+
+impl Case {
+    /// Arguments that run the prompt.
+    pub fn args(&self) -> Vec<String> {
+        let model = self.model.display().to_string();
+        let own = [
+            "--ids",
+            &list(&self.ids),
+            "--attention",
+            self.form,
+            "--quiet",
+        ];
+        [&[model.as_str()], &own[..]]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Runs the prompt with `extra` arguments and checks ids and logits.
+    #[track_caller]
+    pub fn check(&self, extra: &[&str]) {
+        let dir = tempfile::tempdir().unwrap();
+        let dump = dir.path().join("logits.bin");
+        let report = dir.path().join("run.json");
+        let mut args = self.args();
+        args.extend(["--gen".to_owned(), self.generated_ids.len().to_string()]);
+        args.extend(["--dump-logits".to_owned(), dump.display().to_string()]);
+        args.extend(["--out".to_owned(), report.display().to_string()]);
+        args.extend(extra.iter().map(|&arg| arg.to_owned()));
+        let stdout = stdout_of(&args);
+        let what = format!(
+            "{} {} {} {extra:?}",
+            self.model.display(),
+            self.name,
+            self.form
+        );
+        assert!(
+            std::fs::read(&dump).unwrap() == self.logits,
+            "{what}: other logits"
+        );
+        let report = json(&std::fs::read(&report).unwrap());
+        assert_eq!(
+            ids_of(&report["generated_ids"]),
+            self.generated_ids,
+            "{what}"
+        );
+        if report["generated_text"].is_null() {
+            let text = list(&self.generated_ids).replace(',', " ") + "\n";
+            assert_eq!(String::from_utf8(stdout).unwrap(), text, "{what}");
+        }
+    }
+}
+
+/// Every prompt of a committed checkpoint in both forms of attention.
+pub fn cases(checkpoint: &str) -> Vec<Case> {
+    let model = fixture(checkpoint);
+    let path = model.join("expected.json");
+    let expected = json(&std::fs::read(&path).unwrap_or_else(|error| {
+        panic!("{}: {error}", path.display());
+    }));
+    let prompts = expected["prompts"].as_object().unwrap();
+    let mut cases = Vec::new();
+    for (name, prompt) in prompts {
+        for form in ["latent", "expanded"] {
+            let entry = &prompt[form];
+            let file = |key: &str| {
+                let name = entry[key].as_str()?;
+                Some(std::fs::read(model.join(name)).unwrap())
+            };
+            cases.push(Case {
+                model: model.clone(),
+                name: name.clone(),
+                form,
+                ids: ids_of(&prompt["ids"]),
+                generated_ids: ids_of(&entry["generated_ids"]),
+                logits: file("logits").unwrap(),
+                all_logits: file("all_positions_logits"),
+            });
+        }
+    }
+    assert!(!cases.is_empty(), "{} has no prompts", path.display());
+    cases
+}
+
+/// The case of one prompt in one form.
+pub fn case(checkpoint: &str, name: &str, form: &str) -> Case {
+    let found = cases(checkpoint)
+        .into_iter()
+        .find(|case| case.name == name && case.form == form);
+    found.unwrap_or_else(|| panic!("{checkpoint} has no {name} in {form} form"))
+}
+
+/// The instruction sets that run here, as `k3 --version` tells.
+pub fn isas() -> Vec<&'static str> {
+    let version = String::from_utf8(stdout_of(&["--version"])).unwrap();
+    let line = version
+        .lines()
+        .find(|line| line.contains("instruction sets"))
+        .unwrap();
+    let available = line.split_once(" (used").unwrap().0;
+    ISAS.into_iter()
+        .filter(|isa| available.contains(isa))
+        .collect()
+}
+
+/// Ids as `--ids` takes them.
+pub fn list(ids: &[u32]) -> String {
+    ids.iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// Parsed JSON.
+#[track_caller]
+pub fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| {
+        panic!("{error}: {}", String::from_utf8_lossy(bytes));
+    })
+}
+
+/// A JSON array of ids.
+#[track_caller]
+pub fn ids_of(value: &Value) -> Vec<u32> {
+    let id = |value: &Value| u32::try_from(value.as_u64().unwrap()).unwrap();
+    value.as_array().unwrap().iter().map(id).collect()
+}
+
+/// Names in a directory, sorted.
+pub fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let names: BTreeMap<String, ()> = entries
+        .map(|entry| (entry.unwrap().file_name().into_string().unwrap(), ()))
+        .collect();
+    names.into_keys().collect()
+}

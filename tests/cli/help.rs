@@ -1,0 +1,103 @@
+//! Help, version and completions.
+
+use insta::assert_snapshot;
+
+use crate::common::{k3, run, stdout_of};
+
+const COMMANDS: [&str; 4] = ["tokenize", "detokenize", "compare", "completions"];
+
+fn text(args: &[&str]) -> String {
+    String::from_utf8(stdout_of(args)).unwrap()
+}
+
+#[test]
+fn short_help() {
+    assert_snapshot!(text(&["-h"]));
+}
+
+#[test]
+fn long_help() {
+    assert_snapshot!(text(&["--help"]));
+}
+
+#[test]
+fn help_of_commands() {
+    for command in COMMANDS {
+        assert_snapshot!(command, text(&[command, "--help"]));
+    }
+}
+
+#[test]
+fn help_fits_80_columns_and_names_every_command() {
+    for args in [vec!["-h"], vec!["--help"]] {
+        let help = text(&args);
+        for command in COMMANDS {
+            assert!(
+                help.contains(&format!("\n  {command}")),
+                "{command} is missing"
+            );
+        }
+    }
+    for command in [
+        None,
+        Some("tokenize"),
+        Some("detokenize"),
+        Some("compare"),
+        Some("completions"),
+    ] {
+        for flag in ["-h", "--help"] {
+            let args: Vec<_> = command.into_iter().chain([flag]).collect();
+            for columns in ["80", "200"] {
+                let output = k3().args(&args).env("COLUMNS", columns).output().unwrap();
+                for line in String::from_utf8(output.stdout).unwrap().lines() {
+                    let width = line.chars().count();
+                    assert!(width <= 80, "{args:?}: {width} columns: {line}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn examples_in_the_help_start_with_the_program() {
+    let help = text(&["--help"]);
+    let examples = help.split_once("Examples:").unwrap().1;
+    assert!(examples.matches("    k3 ").count() >= 4, "{examples}");
+}
+
+#[test]
+fn version_tells_what_results_depend_on() {
+    let version = text(&["--version"]);
+    let mut lines = version.lines();
+    assert_eq!(
+        lines.next(),
+        Some(concat!("k3 ", env!("CARGO_PKG_VERSION")))
+    );
+    assert_eq!(
+        lines.next(),
+        Some("numerics: version 1 (attention: latent, expanded)")
+    );
+    let isas = lines.next().unwrap();
+    assert!(isas.starts_with("instruction sets here: scalar"), "{isas}");
+    assert_eq!(lines.next(), None);
+    assert_eq!(
+        text(&["-V"]),
+        concat!("k3 ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn completions_are_scripts() {
+    for (shell, mark) in [
+        ("bash", "complete -F"),
+        ("zsh", "#compdef k3"),
+        ("fish", "complete -c k3"),
+        ("elvish", "edit:completion"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ] {
+        let script = text(&["completions", shell]);
+        assert!(script.contains(mark), "{shell}");
+        assert!(script.contains("dump-logits"), "{shell}");
+    }
+    assert_eq!(run(&["completions", "tcsh"]).status.code(), Some(2));
+}

@@ -1,0 +1,166 @@
+//! Ctrl-C: what was made is kept, and the end comes quickly.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{ids_of, json, k3, names, tiny};
+
+fn start(args: &[&str]) -> Child {
+    Command::new(k3().get_program())
+        .env_remove("K3_MODEL")
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
+/// The exit code, and how long it took from now.
+fn wait(child: &mut Child) -> (Option<i32>, Duration) {
+    let started = Instant::now();
+    let code = child.wait().unwrap().code();
+    (code, started.elapsed())
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "{what} did not happen"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn unfinished_exists(dir: &Path) -> bool {
+    names(dir).iter().any(|name| name.ends_with(".unfinished"))
+}
+
+#[test]
+fn tokens_and_report_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (out, logits, trace) = (path("run.json"), path("logits"), path("trace"));
+    let model = tiny();
+    let mut child = start(&[
+        &model,
+        "--ids",
+        "3,4,5",
+        "--gen",
+        "1000000",
+        "--context",
+        "2000000",
+        "--ignore-eos",
+        "--out",
+        &out,
+        "--dump-logits",
+        &logits,
+        "--dump-trace",
+        &trace,
+    ]);
+    let mut stdout = child.stdout.take().unwrap();
+    let mut first = [0; 16];
+    stdout.read_exact(&mut first).unwrap();
+    interrupt(&child);
+    // A full pipe must not hold up the end.
+    let reader = std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        stdout.read_to_end(&mut rest).unwrap();
+        rest
+    });
+    let (code, elapsed) = wait(&mut child);
+    assert_eq!(code, Some(5));
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    let rest = reader.join().unwrap();
+    assert!(rest.ends_with(b"\n"));
+
+    let report = json(&std::fs::read(dir.path().join("run.json")).unwrap());
+    assert_eq!(report["stop_reason"], "interrupted");
+    let generated = ids_of(&report["generated_ids"]);
+    assert!(!generated.is_empty());
+    let text = report["generated_text"].as_str().unwrap();
+    let shown = [&first[..], &rest].concat();
+    assert_eq!(String::from_utf8(shown).unwrap(), format!("{text}\n"));
+    assert_eq!(names(dir.path()), ["logits", "run.json", "trace"]);
+    // The sweep that was cut short left nothing in the trace.
+    let pairs = std::fs::read(dir.path().join("trace")).unwrap().len() / 8;
+    let positions = report["counts"]["positions"].as_u64().unwrap() as usize;
+    assert_eq!(pairs % positions, 0);
+}
+
+#[test]
+fn before_the_first_token_nothing_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run.json").display().to_string();
+    let ids = vec!["3"; 200_000].join(" ");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), ids).unwrap();
+    let model = tiny();
+    let mut child = start(&[
+        &model,
+        "--ids-file",
+        file.path().to_str().unwrap(),
+        "--context",
+        "1000000",
+        "--chunk",
+        "8",
+        "--out",
+        &out,
+    ]);
+    wait_for("the run", || unfinished_exists(dir.path()));
+    std::thread::sleep(Duration::from_millis(200));
+    interrupt(&child);
+    let (code, elapsed) = wait(&mut child);
+    assert_eq!(code, Some(130));
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(said.contains("interrupted"), "{said}");
+}
+
+#[test]
+fn a_second_one_ends_at_once_and_leaves_no_unfinished_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run.json").display().to_string();
+    let model = tiny();
+    // Nobody reads standard output: the run stands still in a write.
+    let mut child = start(&[
+        &model,
+        "--ids",
+        "3,4,5",
+        "--gen",
+        "1000000",
+        "--context",
+        "2000000",
+        "--ignore-eos",
+        "--out",
+        &out,
+    ]);
+    wait_for("the run", || unfinished_exists(dir.path()));
+    std::thread::sleep(Duration::from_secs(2));
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(100));
+    interrupt(&child);
+    let (code, elapsed) = wait(&mut child);
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    // The first one may have been enough if the pipe had not filled up yet.
+    assert!(matches!(code, Some(130 | 5)), "{code:?}");
+    assert!(!unfinished_exists(dir.path()));
+}

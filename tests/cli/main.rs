@@ -1,0 +1,12 @@
+//! The `k3` binary as its users meet it.
+
+mod common;
+mod compare;
+mod generate;
+mod help;
+mod interrupt;
+mod outputs;
+mod reference_data;
+mod sampling;
+mod tokenize;
+mod usage;

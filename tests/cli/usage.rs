@@ -1,0 +1,328 @@
+//! What is refused, with which exit code, and how it is said.
+
+use crate::common::{case, fixture, k3, refusal, run, stdout_of, tiny};
+
+/// Arguments that would run, were it not for what the test adds.
+fn with<'a>(model: &'a str, extra: &[&'a str]) -> Vec<&'a str> {
+    [&[model, "--ids", "3,4,5", "--gen", "1", "--quiet"], extra].concat()
+}
+
+#[test]
+fn without_a_model_both_ways_to_name_one_are_told() {
+    let cases: [&[&str]; 3] = [&[], &["--prompt", "hello"], &["--ids", "3"]];
+    for args in cases {
+        let said = refusal(2, args);
+        for word in ["MODEL", "K3_MODEL", "fixtures/tiny"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+}
+
+#[test]
+fn the_model_comes_from_the_argument_else_the_environment() {
+    let args = ["--ids", "3,4,5", "--gen", "2", "--quiet"];
+    let expected = stdout_of(&[&[tiny().as_str()], &args[..]].concat());
+    let output = k3().args(args).env("K3_MODEL", tiny()).output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout),
+        (Some(0), expected.clone())
+    );
+
+    let argument = k3()
+        .arg(tiny())
+        .args(args)
+        .env("K3_MODEL", "/nowhere")
+        .output()
+        .unwrap();
+    assert_eq!(
+        (argument.status.code(), argument.stdout),
+        (Some(0), expected)
+    );
+
+    let empty = k3().args(args).env("K3_MODEL", "").output().unwrap();
+    assert_eq!(empty.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&empty.stderr).contains("no model"));
+}
+
+#[test]
+fn a_mistyped_command_is_recognised() {
+    let said = refusal(2, &["tokenzie", "--prompt", "x"]);
+    assert!(
+        said.contains("`tokenize`") && said.contains("./tokenzie"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_directory_named_like_a_command_is_reachable() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(fixture("tiny"), dir.path().join("tokenize")).unwrap();
+    let output = k3()
+        .current_dir(dir.path())
+        .args(["./tokenize", "--ids", "3,4,5", "--gen", "1", "--quiet"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn exactly_one_prompt() {
+    let model = tiny();
+    let said = refusal(2, &[model.as_str()]);
+    for option in ["--prompt", "--prompt-file", "--ids", "--ids-file"] {
+        assert!(said.contains(option), "{option}: {said}");
+    }
+    let options = ["--prompt", "--prompt-file", "--ids", "--ids-file"];
+    for first in options {
+        for second in options {
+            // An option given twice is refused as well.
+            let said = refusal(2, &[&model, first, "3", second, "3"]);
+            assert!(said.contains("cannot be used"), "{first} {second}: {said}");
+        }
+    }
+}
+
+#[test]
+fn options_that_contradict_each_other() {
+    let model = tiny();
+    for extra in [
+        &["--recompute", "--incremental"][..],
+        &["--recompute", "--tf-check"],
+        &["--all-positions"],
+    ] {
+        refusal(2, &with(&model, extra));
+    }
+}
+
+#[test]
+fn numbers_out_of_range() {
+    let model = tiny();
+    for (option, value) in [
+        ("--threads", "0"),
+        ("--threads", "257"),
+        ("--threads", "-1"),
+        ("--threads", "two"),
+        ("--chunk", "0"),
+        ("--chunk", "-1"),
+        ("--context", "0"),
+        ("--layers", "0"),
+        ("--layers", "999"),
+        ("--layers", "-1"),
+        ("--temperature", "-1"),
+        ("--temperature", "nan"),
+        ("--temperature", "inf"),
+        ("--top-k", "-1"),
+        ("--top-p", "0"),
+        ("--top-p", "1.5"),
+        ("--top-p", "nan"),
+        ("--min-p", "-0.1"),
+        ("--min-p", "1.1"),
+        ("--seed", "-1"),
+        ("--seed", "18446744073709551616"),
+        ("--isa", "sse2"),
+        ("--attention", "sparse"),
+    ] {
+        let said = refusal(2, &with(&model, &[option, value]));
+        assert!(
+            said.contains(option) && said.contains(value),
+            "{option} {value}: {said}"
+        );
+    }
+    for value in ["-1", "x", "99999999999999999999"] {
+        let said = refusal(2, &[&model, "--ids", "3", "--gen", value]);
+        assert!(
+            said.contains("--gen") && said.contains(value),
+            "{value}: {said}"
+        );
+    }
+}
+
+#[test]
+fn an_instruction_set_that_is_not_here_is_answered_with_those_that_are() {
+    let said = refusal(2, &with(&tiny(), &["--isa", "neon"]));
+    for isa in crate::common::isas() {
+        assert!(said.contains(isa), "{isa}: {said}");
+    }
+}
+
+#[test]
+fn ids_outside_the_vocabulary_are_refused_before_anything_runs() {
+    let model = tiny();
+    let vocab: u64 = {
+        let config = std::fs::read(fixture("tiny").join("config.json")).unwrap();
+        let config = crate::common::json(&config);
+        let nested = config.pointer("/text_config/vocab_size");
+        nested
+            .or(config.get("vocab_size"))
+            .unwrap()
+            .as_u64()
+            .unwrap()
+    };
+    let beyond = vocab.to_string();
+    for id in [
+        "-1",
+        &beyond,
+        "163840",
+        "2147483648",
+        "4294967299",
+        "18446744073709551619",
+    ] {
+        let ids = format!("3,{id}");
+        let said = refusal(2, &[&model, "--ids", &ids]);
+        assert!(
+            said.contains(id) && said.contains("entry 2"),
+            "{id}: {said}"
+        );
+    }
+    for ids in ["3,x", "3;4", "0x10", "3.5", "[3,", "[3.0]", "[\"3\"]"] {
+        refusal(2, &[&model, "--ids", ids]);
+    }
+}
+
+#[test]
+fn an_empty_prompt_is_refused() {
+    let model = tiny();
+    for input in [
+        ["--ids", ""],
+        ["--ids", " , "],
+        ["--ids", "[]"],
+        ["--prompt", ""],
+    ] {
+        let said = refusal(2, &[&[model.as_str()], &input[..]].concat());
+        assert!(said.contains("prompt is empty"), "{said}");
+    }
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let path = empty.path().to_str().unwrap();
+    for option in ["--prompt-file", "--ids-file"] {
+        refusal(2, &[&model, option, path]);
+    }
+}
+
+#[test]
+fn prompt_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    let model = tiny();
+    let direct = stdout_of(&with(&model, &[]));
+    for content in ["3\n4\n5\n", "[3, 4, 5]\n", "3, 4, 5", "3,4,5\r\n"] {
+        let path = write("ids", content.as_bytes());
+        let args = [model.as_str(), "--ids-file", &path, "--gen", "1", "--quiet"];
+        assert_eq!(stdout_of(&args), direct, "{content:?}");
+    }
+    let piped = k3()
+        .args([model.as_str(), "--ids-file", "-", "--gen", "1", "--quiet"])
+        .write_stdin("3 4 5\n")
+        .output()
+        .unwrap();
+    assert_eq!((piped.status.code(), piped.stdout), (Some(0), direct));
+
+    let broken = write("latin1", b"hello \xe9");
+    let said = refusal(2, &[&model, "--prompt-file", &broken]);
+    assert!(said.contains("UTF-8 at byte 6"), "{said}");
+    let said = refusal(2, &[&model, "--prompt-file", "/no/such/file"]);
+    assert!(
+        said.contains("/no/such/file") && said.contains("No such file"),
+        "{said}"
+    );
+}
+
+#[test]
+fn context_is_a_limit_and_says_what_is_needed() {
+    let model = tiny();
+    let run_with = |context: &str, gen_count: &str| {
+        run(&[
+            &model,
+            "--ids",
+            "3,4,5",
+            "--gen",
+            gen_count,
+            "--context",
+            context,
+            "--quiet",
+        ])
+    };
+    assert_eq!(run_with("7", "4").status.code(), Some(0));
+    assert_eq!(run_with("3", "0").status.code(), Some(0));
+    let over = run_with("6", "4");
+    assert_eq!(over.status.code(), Some(2));
+    let said = String::from_utf8(over.stderr).unwrap();
+    assert!(said.contains("--context to 7"), "{said}");
+    // The default is 4096.
+    let said = refusal(2, &[&model, "--ids", "3", "--gen", "4096"]);
+    assert!(said.contains("4097") && said.contains("4096"), "{said}");
+}
+
+#[test]
+fn a_text_prompt_needs_a_vocabulary_and_says_where_it_comes_from() {
+    let model = fixture("odd").display().to_string();
+    let said = refusal(2, &[&model, "--prompt", "hello"]);
+    for word in ["tiktoken.model", "--tokenizer", "--ids", "Kimi-K3"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let said = refusal(2, &[&tiny(), "--prompt", "hello", "--tokenizer", &model]);
+    assert!(said.contains("tiktoken.model"), "{said}");
+    refusal(
+        2,
+        &[&tiny(), "--prompt", "hello", "--tokenizer", "/no/such/dir"],
+    );
+}
+
+#[test]
+fn a_damaged_or_foreign_checkpoint_is_told_by_name() {
+    let empty = tempfile::tempdir().unwrap();
+    let path = empty.path().to_str().unwrap();
+    let output = run(&[path, "--ids", "3"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+    assert!(said.contains("config.json"), "{said}");
+
+    let said = refusal(2, &["/no/such/model", "--ids", "3"]);
+    assert!(said.contains("/no/such/model"), "{said}");
+
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), r#"{"model_type": "llama"}"#).unwrap();
+    let config = config.path().to_str().unwrap();
+    let said = refusal(2, &with(&tiny(), &["--config", config]));
+    assert!(
+        said.contains(config) && said.contains("hidden_size"),
+        "{said}"
+    );
+}
+
+#[test]
+fn aliases_of_another_engine() {
+    let case = case("tiny", "p5", "latent");
+    let model = tiny();
+    let plain = stdout_of(&case.args());
+    let mut args = case.args();
+    args.extend(["--tok".to_owned(), model, "--incremental".to_owned()]);
+    args.retain(|arg| arg != "--quiet");
+    let output = run(&args);
+    assert_eq!((output.status.code(), output.stdout), (Some(0), plain));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--incremental is the default"), "{said}");
+}
+
+#[test]
+fn settings_without_effect_are_noted() {
+    let output = run(&[
+        &tiny(),
+        "--ids",
+        "3",
+        "--gen",
+        "1",
+        "--top-k",
+        "5",
+        "--seed",
+        "1",
+    ]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("--top-k, --seed: no effect at temperature 0"),
+        "{said}"
+    );
+}

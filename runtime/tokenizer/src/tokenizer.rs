@@ -4,6 +4,7 @@ use crate::bpe::{Scratch, encode_piece};
 use crate::spans::{RELEASED, spans};
 use crate::special::{END_OF_MESSAGE, END_OF_SEQUENCE};
 use crate::{RankTable, Specials, TokenizerError, pre_split};
+use k3_formats::RankFile;
 
 /// What a control token's spelling in the text to encode means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,22 @@ impl Tokenizer {
             specials,
             vocab_size,
         })
+    }
+
+    /// As [`Tokenizer::new`], with the ranks of a `tiktoken.model`.
+    ///
+    /// # Errors
+    /// Those of [`RankTable::new`] and [`Tokenizer::new`].
+    pub fn from_rank_file(
+        file: &RankFile,
+        specials: Specials,
+        vocab_size: u32,
+    ) -> Result<Self, TokenizerError> {
+        Self::new(
+            RankTable::new(file.tokens().zip(0..))?,
+            specials,
+            vocab_size,
+        )
     }
 
     /// The ids of `text`. Never fails; every id is below `vocab_size`, and in

@@ -1,6 +1,7 @@
 //! Checks against reference data that is not part of the repository.
 
 use crate::released::{TOKENIZER, TOKENS, reference_data};
+use k3_formats::RankFile;
 use k3_tokenizer::{Mode, Render};
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -33,7 +34,7 @@ fn the_released_file_is_the_packed_vocabulary() {
     let Some(path) = reference_data("kimi-tokenizer/tiktoken.model") else {
         return;
     };
-    let file = std::fs::read_to_string(path).expect("the vocabulary is readable");
+    let file = std::fs::read_to_string(&path).expect("the vocabulary is readable");
     let mut expected = String::new();
     for (rank, token) in TOKENS.iter().enumerate() {
         writeln!(expected, "{} {rank}", base64(token)).expect("a string takes it");
@@ -42,6 +43,8 @@ fn the_released_file_is_the_packed_vocabulary() {
         file == expected,
         "tiktoken.model is not the packed vocabulary line by line"
     );
+    let parsed = RankFile::parse(&path, file.as_bytes()).expect("the released file");
+    assert!(parsed.tokens().eq(TOKENS.iter().copied()));
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -1,11 +1,9 @@
-//! A checkpoint directory, opened and indexed.
+//! A checkpoint directory, opened, indexed and ready to be read.
 
 use std::path::{Path, PathBuf};
 
-use k3_formats::{
-    FormatError, Identity, IdentityHasher, KimiK3Config, ReadAt, ShardIndex, TensorRef,
-};
-use k3_io::{FileReader, list_shards, read_config, shard_names};
+use k3_formats::{Identity, KimiK3Config, ReadAt, ShardIndex, TensorRef};
+use k3_io::{CheckpointFiles, FileReader, read_small};
 use k3_models::kimi_k3::KimiK3Layout;
 
 use crate::error::RunError;
@@ -19,4 +17,102 @@ pub struct CheckpointPaths {
     pub roots: Vec<PathBuf>,
     /// A configuration to use instead of the snapshot's own.
     pub config: Option<PathBuf>,
+}
+
+/// An open checkpoint: configuration, index and shard files.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    config: KimiK3Config,
+    index: ShardIndex,
+    identity: Identity,
+    shards: Vec<FileReader>,
+}
+
+impl Checkpoint {
+    /// Opens the files at `paths` and indexes every tensor.
+    ///
+    /// # Errors
+    ///
+    /// Missing or unreadable files, a configuration that is incomplete or of
+    /// another model, and every fault of headers and index.
+    pub fn open(paths: &CheckpointPaths) -> Result<Self, RunError> {
+        let files = CheckpointFiles::open(&paths.model_dir, &paths.roots)?;
+        let (config_path, config_bytes) = match &paths.config {
+            None => files.config()?,
+            Some(path) => (
+                path.clone(),
+                read_small(path, k3_formats::config::MAX_CONFIG_BYTES)?,
+            ),
+        };
+        // The configuration first: it tells at once whether the model is one
+        // this program runs, before the shards are looked at.
+        let config = KimiK3Config::parse(&config_path, &config_bytes)?;
+        let index = ShardIndex::build(&files.views(), files.index_view())?;
+        let identity = index.identity(&config_bytes);
+        Ok(Self {
+            path: paths.model_dir.clone(),
+            config,
+            index,
+            identity,
+            shards: files.shards,
+        })
+    }
+
+    /// The snapshot's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &KimiK3Config {
+        &self.config
+    }
+
+    /// Every tensor of every shard.
+    #[must_use]
+    pub fn index(&self) -> &ShardIndex {
+        &self.index
+    }
+
+    /// What makes this checkpoint this one.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Binds the first `layer_limit` layers (all when `None`).
+    ///
+    /// # Errors
+    ///
+    /// Tensors that are missing, foreign or of another shape than the
+    /// configuration implies.
+    pub fn bind(&self, layer_limit: Option<usize>) -> Result<KimiK3Layout, RunError> {
+        Ok(KimiK3Layout::bind(
+            &self.path,
+            &self.config,
+            &self.index,
+            layer_limit,
+        )?)
+    }
+
+    /// Fills `out` from `offset` of a shard.
+    ///
+    /// # Errors
+    ///
+    /// A failed or short read.
+    pub fn read(&self, shard: u16, offset: u64, out: &mut [u8]) -> Result<(), RunError> {
+        Ok(self.shards[usize::from(shard)].read_exact_at(offset, out)?)
+    }
+
+    /// Fills `out` with a whole tensor.
+    ///
+    /// # Errors
+    ///
+    /// A failed or short read.
+    pub fn read_tensor(&self, tensor: &TensorRef, out: &mut [u8]) -> Result<(), RunError> {
+        self.read(tensor.shard, tensor.offset, out)
+    }
 }

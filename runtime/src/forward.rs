@@ -66,7 +66,10 @@ pub struct SweepCounts {
 ///
 /// What the model or the source reports, or [`RunError::Cancelled`]. Unless a
 /// sweep is refused at its start, the states are poisoned by any error.
-#[allow(clippy::too_many_arguments, reason = "every part of a sweep meets here, once")]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "every part of a sweep meets here, once"
+)]
 pub fn forward<'a, M: ModelFamily, S: WeightSource>(
     model: &'a M,
     source: &mut S,

@@ -15,7 +15,12 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let [low0, high0] = halves(MULTIPLIERS[0], counter[0]);
         let [low1, high1] = halves(MULTIPLIERS[1], counter[2]);
-        counter = [high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0];
+        counter = [
+            high1 ^ counter[1] ^ key[0],
+            low1,
+            high0 ^ counter[3] ^ key[1],
+            low0,
+        ];
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     counter
@@ -54,7 +59,11 @@ mod tests {
     #[test]
     fn matches_the_published_vectors() {
         let cases = [
-            ([0; 4], [0; 2], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
+            (
+                [0; 4],
+                [0; 2],
+                [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8],
+            ),
             (
                 [u32::MAX; 4],
                 [u32::MAX; 2],
@@ -75,10 +84,18 @@ mod tests {
     fn uniform_is_in_range_and_depends_on_every_input() {
         let base = uniform(7, 3, 0);
         assert!((0.0..1.0).contains(&base));
-        for other in [uniform(8, 3, 0), uniform(7, 4, 0), uniform(7, 3, 1), uniform(7, 3 << 32, 0)] {
+        for other in [
+            uniform(8, 3, 0),
+            uniform(7, 4, 0),
+            uniform(7, 3, 1),
+            uniform(7, 3 << 32, 0),
+        ] {
             assert_ne!(base.to_bits(), other.to_bits());
         }
-        let mean = (0..4096).map(|position| uniform(1, position, 0)).sum::<f64>() / 4096.0;
+        let mean = (0..4096)
+            .map(|position| uniform(1, position, 0))
+            .sum::<f64>()
+            / 4096.0;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
     }
 }

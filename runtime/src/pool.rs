@@ -50,7 +50,9 @@ impl ComputePool {
     /// standard library reads them, at most 256.
     #[must_use]
     pub fn available_threads() -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX)
+        std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(WORKERS_MAX)
     }
 }
 
@@ -60,7 +62,11 @@ impl Workers for ComputePool {
     }
 
     fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
-        assert!(tasks <= self.count, "{tasks} tasks for {} workers", self.count);
+        assert!(
+            tasks <= self.count,
+            "{tasks} tasks for {} workers",
+            self.count
+        );
         match &self.threads {
             None => (0..tasks).for_each(body),
             Some(pool) => {

@@ -71,7 +71,11 @@ impl SamplingSettings {
     pub fn validate(&self) -> Result<(), SampleError> {
         let fail = |name, value: String, range| Err(SampleError::Setting { name, value, range });
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return fail("temperature", self.temperature.to_string(), "0 and up, finite");
+            return fail(
+                "temperature",
+                self.temperature.to_string(),
+                "0 and up, finite",
+            );
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
             return fail("top-p", self.top_p.to_string(), "(0, 1]");
@@ -119,7 +123,10 @@ impl Sampler {
             return Ok(token_id(best));
         }
         self.candidates.clear();
-        let scaled = logits.iter().enumerate().map(|(id, x)| (x / temperature, token_id(id)));
+        let scaled = logits
+            .iter()
+            .enumerate()
+            .map(|(id, x)| (x / temperature, token_id(id)));
         self.candidates.extend(scaled);
         if self.candidates.iter().any(|(x, _)| !x.is_finite()) {
             return Err(not_finite);
@@ -138,7 +145,8 @@ impl Sampler {
     /// Softmax over the candidates, then top-p, then min-p.
     fn keep_probable(&mut self) {
         self.probabilities.clear();
-        self.probabilities.extend(self.candidates.iter().map(|(x, _)| *x));
+        self.probabilities
+            .extend(self.candidates.iter().map(|(x, _)| *x));
         (KernelSet::detect().softmax)(&mut self.probabilities);
         let total = serial_sum(&self.probabilities);
         let mut cumulative = 0.0;
@@ -175,7 +183,9 @@ impl Sampler {
 
 /// One f64 accumulator, in order.
 fn serial_sum(values: &[f32]) -> f64 {
-    values.iter().fold(0.0, |sum, value| sum + f64::from(*value))
+    values
+        .iter()
+        .fold(0.0, |sum, value| sum + f64::from(*value))
 }
 
 fn token_id(index: usize) -> u32 {
@@ -206,8 +216,9 @@ mod tests {
         };
         // Probabilities 1/2, 1/4, 1/4.
         let logits = [std::f32::consts::LN_2, 0.0, 0.0];
-        let draws: Vec<u32> =
-            (0..4000).map(|p| sampler(settings).draw(&logits, p).unwrap()).collect();
+        let draws: Vec<u32> = (0..4000)
+            .map(|p| sampler(settings).draw(&logits, p).unwrap())
+            .collect();
         let share = |id| draws.iter().filter(|draw| **draw == id).count();
         assert!((1850..2150).contains(&share(0)), "{}", share(0));
         assert!((880..1120).contains(&share(1)), "{}", share(1));
@@ -225,14 +236,24 @@ mod tests {
         let kept = |settings: SamplingSettings| {
             let mut sampler = sampler(settings);
             sampler.draw(&logits, 0).unwrap();
-            sampler.candidates.iter().map(|(_, id)| *id).collect::<Vec<_>>()
+            sampler
+                .candidates
+                .iter()
+                .map(|(_, id)| *id)
+                .collect::<Vec<_>>()
         };
         // Equal logits: the lower id first.
         assert_eq!(kept(base), [1, 3, 2, 0, 4]);
         assert_eq!(kept(SamplingSettings { top_k: 2, ..base }), [1, 3]);
         // The two largest hold 0.78 of the probability.
         assert_eq!(kept(SamplingSettings { top_p: 0.7, ..base }), [1, 3]);
-        assert_eq!(kept(SamplingSettings { top_p: 1e-9, ..base }), [1]);
+        assert_eq!(
+            kept(SamplingSettings {
+                top_p: 1e-9,
+                ..base
+            }),
+            [1]
+        );
         // e^-1 = 0.37 of the largest.
         assert_eq!(kept(SamplingSettings { min_p: 0.3, ..base }), [1, 3, 2]);
         assert_eq!(kept(SamplingSettings { min_p: 1.0, ..base }), [1, 3]);
@@ -242,18 +263,39 @@ mod tests {
     fn refuses_settings_out_of_range() {
         let base = SamplingSettings::default();
         for bad in [
-            SamplingSettings { temperature: -1.0, ..base },
-            SamplingSettings { temperature: f32::NAN, ..base },
-            SamplingSettings { temperature: f32::INFINITY, ..base },
+            SamplingSettings {
+                temperature: -1.0,
+                ..base
+            },
+            SamplingSettings {
+                temperature: f32::NAN,
+                ..base
+            },
+            SamplingSettings {
+                temperature: f32::INFINITY,
+                ..base
+            },
             SamplingSettings { top_p: 0.0, ..base },
             SamplingSettings { top_p: 1.5, ..base },
-            SamplingSettings { top_p: f64::NAN, ..base },
-            SamplingSettings { min_p: -0.1, ..base },
-            SamplingSettings { min_p: f32::NAN, ..base },
+            SamplingSettings {
+                top_p: f64::NAN,
+                ..base
+            },
+            SamplingSettings {
+                min_p: -0.1,
+                ..base
+            },
+            SamplingSettings {
+                min_p: f32::NAN,
+                ..base
+            },
         ] {
             assert!(Sampler::new(bad).is_err(), "{bad:?}");
         }
-        let tiny = SamplingSettings { temperature: 1e-45, ..base };
+        let tiny = SamplingSettings {
+            temperature: 1e-45,
+            ..base
+        };
         let error = sampler(tiny).draw(&[1.0, 2.0], 0).unwrap_err();
         assert!(error.to_string().contains("--temperature"), "{error}");
     }

@@ -137,7 +137,10 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<(), RunError> {
         assert!(!tokens.is_empty(), "there is something to append");
-        assert!(rows != LogitRows::All || self.settings.all_logits, "planned for all logits");
+        assert!(
+            rows != LogitRows::All || self.settings.all_logits,
+            "planned for all logits"
+        );
         let chunk = self.settings.chunk_positions;
         for (index, part) in tokens.chunks(chunk).enumerate() {
             let first = index * chunk;
@@ -178,7 +181,9 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
     /// If `tokens` is empty.
     pub fn append_for_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, RunError> {
         let mut last = Vec::new();
-        self.append(tokens, LogitRows::Last, |_, logits| last.extend_from_slice(logits))?;
+        self.append(tokens, LogitRows::Last, |_, logits| {
+            last.extend_from_slice(logits)
+        })?;
         Ok(last)
     }
 }

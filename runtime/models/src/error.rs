@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use crate::ids::LayerIndex;
 
 /// Why a model could not be bound or a sweep could not be carried out.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
+    /// The checkpoint's files contradict the configuration.
+    #[error(transparent)]
+    Format(#[from] k3_formats::FormatError),
     /// Tensors the configuration asks for are not in the checkpoint.
     #[error(
         "{path}: {count} tensors that the configuration asks for are missing, among them {names}; \

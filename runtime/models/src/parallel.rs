@@ -53,23 +53,26 @@ pub fn partition(units: usize, workers: usize) -> impl Iterator<Item = Range<usi
 ///
 /// If fewer are left.
 pub fn take_front<'a, T>(slice: &mut &'a mut [T], count: usize) -> &'a mut [T] {
-    slice.split_off_mut(..count).expect("the slice was sized for its units")
+    slice
+        .split_off_mut(..count)
+        .expect("the slice was sized for its units")
 }
 
 /// Runs `body` on every piece, each on its own worker.
-pub fn for_each_piece<P: Send>(
-    workers: &dyn Workers,
-    pieces: Pieces<P>,
-    body: impl Fn(P) + Sync,
-) {
+pub fn for_each_piece<P: Send>(workers: &dyn Workers, pieces: Pieces<P>, body: impl Fn(P) + Sync) {
     if pieces.len() <= 1 {
         pieces.into_iter().for_each(body);
         return;
     }
-    let slots: Pieces<Mutex<Option<P>>> =
-        pieces.into_iter().map(|piece| Mutex::new(Some(piece))).collect();
+    let slots: Pieces<Mutex<Option<P>>> = pieces
+        .into_iter()
+        .map(|piece| Mutex::new(Some(piece)))
+        .collect();
     workers.run(slots.len(), &|index| {
-        let piece = slots[index].lock().expect("no body has run in this slot").take();
+        let piece = slots[index]
+            .lock()
+            .expect("no body has run in this slot")
+            .take();
         body(piece.expect("each index runs once"));
     });
 }
@@ -86,13 +89,18 @@ pub fn split_units<T: Send>(
     unit: usize,
     body: impl Fn(usize, &mut [T]) + Sync,
 ) {
-    assert!(unit > 0 && out.len().is_multiple_of(unit), "whole units only");
+    assert!(
+        unit > 0 && out.len().is_multiple_of(unit),
+        "whole units only"
+    );
     let units = out.len() / unit;
     let mut rest = out;
     let pieces = partition(units, workers.count())
         .map(|range| (range.start, take_front(&mut rest, range.len() * unit)))
         .collect();
-    for_each_piece(workers, pieces, |(first, piece): (usize, &mut [T])| body(first, piece));
+    for_each_piece(workers, pieces, |(first, piece): (usize, &mut [T])| {
+        body(first, piece)
+    });
 }
 
 #[cfg(test)]

@@ -118,7 +118,10 @@ impl SweepProgram {
         block_bytes: u64,
     ) {
         let [rows, cols] = tensor.shape.as_slice() else {
-            panic!("only matrices are streamed, not {:?}", tensor.shape.as_slice());
+            panic!(
+                "only matrices are streamed, not {:?}",
+                tensor.shape.as_slice()
+            );
         };
         let row_total = u32::try_from(*rows).expect("row counts are capped");
         let cols_count = u32::try_from(*cols).expect("column counts are capped");

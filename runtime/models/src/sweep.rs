@@ -61,13 +61,18 @@ impl Sweep {
 
     /// All token ids, segment after segment: the sweep's positions.
     pub fn tokens(&self) -> impl Iterator<Item = u32> + '_ {
-        self.segments.iter().flat_map(|segment| segment.tokens.iter().copied())
+        self.segments
+            .iter()
+            .flat_map(|segment| segment.tokens.iter().copied())
     }
 
     /// Positions served.
     #[must_use]
     pub fn position_count(&self) -> usize {
-        self.segments.iter().map(|segment| segment.tokens.len()).sum()
+        self.segments
+            .iter()
+            .map(|segment| segment.tokens.len())
+            .sum()
     }
 
     /// Rows of logits wanted.

@@ -7,11 +7,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use k3_formats::{Dtype, ExpertRef, KimiK3Config, Shape, ShardIndex, TensorRef};
+use k3_formats::{Dtype, KimiK3Config, Shape, ShardIndex, TensorRef};
 use k3_kernels::MAX_SOURCES;
 
 use crate::error::ModelError;
-use crate::ids::ExpertKey;
 
 /// Names of prefix and output head, in the order they are tried.
 const PREFIXES: [(&str, &str); 2] = [
@@ -89,6 +88,10 @@ pub(crate) struct MoeTensors {
 
 /// The MLP half of a layer.
 #[derive(Debug, Clone)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one per layer; the large one is the rule"
+)]
 pub(crate) enum Mlp {
     Dense {
         gate: TensorRef,
@@ -119,8 +122,6 @@ pub struct KimiK3Layout {
     pub(crate) norm: VectorId,
     pub(crate) output_mix: [VectorId; 2],
     pub(crate) layers: Vec<LayerTensors>,
-    /// `[layer][expert]`; empty for dense layers.
-    pub(crate) experts: Vec<Vec<ExpertRef>>,
     vectors: Vec<VectorTensor>,
 }
 
@@ -153,9 +154,13 @@ impl KimiK3Layout {
             });
         }
         let mut binder = Binder::new(path, index);
+        binder.check_experts(config, layer_count);
         let layout = binder.layout(config, layer_count);
         binder.check_unknown(config, layer_count);
         binder.finish()?;
+        if layer_count == config.num_hidden_layers {
+            index.require_experts(config)?;
+        }
         Ok(layout)
     }
 
@@ -176,19 +181,12 @@ impl KimiK3Layout {
     pub fn layer_count(&self) -> usize {
         self.layers.len()
     }
-
-    /// Where the six tensors of an expert lie; `None` for an unknown key.
-    #[must_use]
-    pub fn expert(&self, key: ExpertKey) -> Option<&ExpertRef> {
-        self.experts.get(key.layer.index())?.get(usize::from(key.expert))
-    }
 }
 
 /// Bytes of an expert's six tensors in stored order: w1, w2, w3, each packed
 /// nibbles, then scales.
 pub(crate) fn expert_part_bytes(config: &KimiK3Config) -> [u64; 6] {
-    let weights =
-        config.routed_expert_hidden_size as u64 * config.moe_intermediate_size as u64;
+    let weights = config.routed_expert_hidden_size as u64 * config.moe_intermediate_size as u64;
     let (packed, scales) = (weights / 2, weights / 32);
     [packed, scales, packed, scales, packed, scales]
 }
@@ -297,8 +295,9 @@ impl<'a> Binder<'a> {
         let (vocab, hidden) = (config.vocab_size, config.hidden_size);
         let prefix = self.prefix;
         let embedding = self.matrix(format!("{prefix}embed_tokens.weight"), vocab, hidden);
-        let layers = (0..layer_count).map(|layer| self.layer(config, layer)).collect();
-        let experts = (0..layer_count).map(|layer| self.experts(config, layer)).collect();
+        let layers = (0..layer_count)
+            .map(|layer| self.layer(config, layer))
+            .collect();
         let norm = self.vector(format!("{prefix}norm.weight"), hidden);
         let output_mix = self.mix(&format!("{prefix}output_attn_res"), hidden);
         let head = self.matrix(self.head_name.to_owned(), vocab, hidden);
@@ -310,7 +309,6 @@ impl<'a> Binder<'a> {
             norm,
             output_mix,
             layers,
-            experts,
             vectors: std::mem::take(&mut self.vectors),
         }
     }
@@ -348,9 +346,8 @@ impl<'a> Binder<'a> {
             let name = format!("{stem}{name}_conv1d.weight");
             self.vector_shaped(name, &[channels, 1, taps], false)
         });
-        let mut matrix = |name: &str, rows, cols| {
-            self.matrix(format!("{stem}{name}_proj.weight"), rows, cols)
-        };
+        let mut matrix =
+            |name: &str, rows, cols| self.matrix(format!("{stem}{name}_proj.weight"), rows, cols);
         let [q, k, v, g] = ["q", "k", "v", "g"].map(|name| matrix(name, channels, hidden));
         let f_a = matrix("f_a", dim, hidden);
         let f_b = matrix("f_b", channels, dim);
@@ -374,18 +371,22 @@ impl<'a> Binder<'a> {
 
     fn mla(&mut self, config: &KimiK3Config, stem: &str) -> MlaTensors {
         let (hidden, heads) = (config.hidden_size, config.mla_heads);
-        let (nope, rope, value) =
-            (config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim);
+        let (nope, rope, value) = (
+            config.qk_nope_head_dim,
+            config.qk_rope_head_dim,
+            config.v_head_dim,
+        );
         let (q_rank, kv_rank) = (config.q_lora_rank, config.kv_lora_rank);
-        let mut matrix = |name: &str, rows, cols| {
-            self.matrix(format!("{stem}{name}.weight"), rows, cols)
-        };
+        let mut matrix =
+            |name: &str, rows, cols| self.matrix(format!("{stem}{name}.weight"), rows, cols);
         MlaTensors {
             q_a: matrix("q_a_proj", q_rank, hidden),
             q_b: matrix("q_b_proj", heads * (nope + rope), q_rank),
             kv_a: matrix("kv_a_proj_with_mqa", kv_rank + rope, hidden),
             kv_b: matrix("kv_b_proj", heads * (nope + value), kv_rank),
-            g: config.mla_use_output_gate.then(|| matrix("g_proj", heads * value, hidden)),
+            g: config
+                .mla_use_output_gate
+                .then(|| matrix("g_proj", heads * value, hidden)),
             o: matrix("o_proj", hidden, heads * value),
             q_a_norm: self.vector(format!("{stem}q_a_layernorm.weight"), q_rank),
             kv_a_norm: self.vector(format!("{stem}kv_a_layernorm.weight"), kv_rank),
@@ -395,9 +396,8 @@ impl<'a> Binder<'a> {
     fn moe(&mut self, config: &KimiK3Config, stem: &str) -> MoeTensors {
         let (hidden, latent) = (config.hidden_size, config.routed_expert_hidden_size);
         let shared = config.num_shared_experts * config.moe_intermediate_size;
-        let mut matrix = |name: &str, rows, cols| {
-            self.matrix(format!("{stem}{name}.weight"), rows, cols)
-        };
+        let mut matrix =
+            |name: &str, rows, cols| self.matrix(format!("{stem}{name}.weight"), rows, cols);
         let latent_down = matrix("routed_expert_down_proj", latent, hidden);
         let latent_up = matrix("routed_expert_up_proj", hidden, latent);
         let shared_gate = matrix("shared_experts.gate_proj", shared, hidden);
@@ -421,31 +421,35 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn experts(&mut self, config: &KimiK3Config, layer: usize) -> Vec<ExpertRef> {
-        if layer < config.first_k_dense_replace {
-            return Vec::new();
+    /// Checks the experts of the bound layers. A limited model may lack the
+    /// rest, so what only concerns the whole is left to the index.
+    fn check_experts(&mut self, config: &KimiK3Config, layer_count: usize) {
+        let experts = self.index.experts();
+        if experts.expert_count() > 0 && experts.prefix() != self.prefix {
+            self.unknown.push(format!(
+                "{}layers.*.block_sparse_moe.experts.*",
+                experts.prefix()
+            ));
         }
         let sizes = expert_part_bytes(config);
-        (0..config.num_experts)
-            .filter_map(|expert| {
-                let stem =
-                    format!("{}layers.{layer}.block_sparse_moe.experts.{expert}", self.prefix);
-                let Some(found) = self.index.experts().get(layer, expert) else {
-                    self.missing.push(format!("{stem}.*"));
-                    return None;
-                };
-                let stored = found.part_bytes();
-                if stored != sizes && self.mismatch.is_none() {
-                    self.mismatch = Some(ModelError::TensorMismatch {
-                        path: self.path.to_owned(),
-                        name: format!("{stem}.*"),
-                        expected: format!("w1, w2, w3 packed and scale of {sizes:?} bytes"),
-                        found: format!("{stored:?} bytes"),
-                    });
-                }
-                Some(found)
-            })
-            .collect()
+        for layer in config.first_k_dense_replace..layer_count {
+            let stem = format!("{}layers.{layer}.block_sparse_moe.experts", self.prefix);
+            let found = experts.experts_of_layer(layer);
+            let missing = (found..config.num_experts).map(|expert| format!("{stem}.{expert}.*"));
+            self.missing.extend(missing);
+            let stored = (0..found.min(config.num_experts))
+                .filter_map(|expert| experts.get(layer, expert).map(|place| place.part_bytes()));
+            if let Some((expert, stored)) = stored.enumerate().find(|(_, stored)| *stored != sizes)
+                && self.mismatch.is_none()
+            {
+                self.mismatch = Some(ModelError::TensorMismatch {
+                    path: self.path.to_owned(),
+                    name: format!("{stem}.{expert}.*"),
+                    expected: format!("w1, w2, w3, packed then scales, of {sizes:?} bytes"),
+                    found: format!("{stored:?} bytes"),
+                });
+            }
+        }
     }
 
     /// Notes every tensor nobody asked for.
@@ -459,15 +463,6 @@ impl<'a> Binder<'a> {
                 || self.used.contains(name);
             if !allowed {
                 self.unknown.push(name.to_owned());
-            }
-        }
-        for (layer, expert) in self.index.experts().keys() {
-            if layer >= config.num_hidden_layers
-                || expert >= config.num_experts
-                || layer < config.first_k_dense_replace
-            {
-                let stem = format!("{}layers.{layer}.", self.prefix);
-                self.unknown.push(format!("{stem}block_sparse_moe.experts.{expert}.*"));
             }
         }
     }

@@ -55,14 +55,19 @@ struct Scratch<'a> {
 impl KimiK3Run<'_> {
     /// Normalises the low-rank queries.
     pub(crate) fn mla_query_norm(&mut self) {
-        let (rank, eps) = (self.model.config().q_lora_rank, self.model.config().rms_norm_eps);
+        let (rank, eps) = (
+            self.model.config().q_lora_rank,
+            self.model.config().rms_norm_eps,
+        );
         let used = self.positions * rank;
         let workspace = &mut *self.workspace;
         let [low, raw] = workspace
             .buffers
             .get_disjoint_mut([Buffer::LowQuery as usize, Buffer::Narrow as usize])
             .expect("two buffers");
-        let rows = raw[..used].chunks_exact(rank).zip(low[..used].chunks_exact_mut(rank));
+        let rows = raw[..used]
+            .chunks_exact(rank)
+            .zip(low[..used].chunks_exact_mut(rank));
         for (raw, out) in rows {
             (self.model.kernels.rmsnorm)(raw, &workspace.vectors.q_a_norm, eps, out);
         }

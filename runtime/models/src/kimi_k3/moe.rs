@@ -32,7 +32,10 @@ impl KimiK3Run<'_> {
             .get_disjoint_mut([Buffer::MlpGate as usize, Buffer::MlpUp as usize])
             .expect("two buffers");
         let (gate, up) = (&mut gate[..used], &mut up[..used]);
-        let (betas, kernel) = ([config.situ_beta, config.situ_linear_beta], self.model.kernels);
+        let (betas, kernel) = (
+            [config.situ_beta, config.situ_linear_beta],
+            self.model.kernels,
+        );
         let up_read = &*up;
         // In place over the gate: the kernel reads each gate before its output.
         split_units(self.workers, gate, 1, |first, piece| {
@@ -138,7 +141,11 @@ impl KimiK3Run<'_> {
         let latent = self.model.config().routed_expert_hidden_size;
         let workspace = &mut *self.workspace;
         let demand = &workspace.demand;
-        assert_eq!(demand.layer, Some(key.layer), "experts belong to the routed layer");
+        assert_eq!(
+            demand.layer,
+            Some(key.layer),
+            "experts belong to the routed layer"
+        );
         let latents = &workspace.buffers[Buffer::Latent as usize];
         let mut count = 0;
         for (position, picks) in demand.picks.chunks_exact(demand.top_k).enumerate() {
@@ -177,7 +184,11 @@ impl KimiK3Run<'_> {
         let latent = config.routed_expert_hidden_size;
         let (top_k, eps) = (config.num_experts_per_token, config.rms_norm_eps);
         let workspace = &mut *self.workspace;
-        assert_eq!(workspace.demand.layer, Some(layer), "the routed layer is finished");
+        assert_eq!(
+            workspace.demand.layer,
+            Some(layer),
+            "the routed layer is finished"
+        );
         let used = self.positions * latent;
         let mixture = &mut workspace.buffers[Buffer::Latent as usize][..used];
         let (results, weights) = (&workspace.results, &workspace.pick_weights);
@@ -196,7 +207,10 @@ impl KimiK3Run<'_> {
             }
         });
         sums_rest = &mut workspace.expert_in[..used];
-        for (sum, out) in sums_rest.chunks_exact(latent).zip(mixture.chunks_exact_mut(latent)) {
+        for (sum, out) in sums_rest
+            .chunks_exact(latent)
+            .zip(mixture.chunks_exact_mut(latent))
+        {
             if use_norm {
                 (kernels.rmsnorm)(sum, norm, eps, out);
             } else {

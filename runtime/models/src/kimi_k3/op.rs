@@ -149,7 +149,11 @@ pub(crate) fn buffer_widths(config: &KimiK3Config) -> [usize; BUFFER_COUNT] {
     let query = heads * (config.qk_nope_head_dim + config.qk_rope_head_dim);
     let values = heads * config.v_head_dim;
     let shared = config.num_shared_experts * config.moe_intermediate_size;
-    let dense = if config.first_k_dense_replace > 0 { config.intermediate_size } else { 0 };
+    let dense = if config.first_k_dense_replace > 0 {
+        config.intermediate_size
+    } else {
+        0
+    };
     let mut widths = [0; BUFFER_COUNT];
     let mut set = |buffer: Buffer, width| widths[buffer as usize] = width;
     set(Buffer::Input, hidden);
@@ -185,8 +189,8 @@ pub(crate) fn buffer_widths(config: &KimiK3Config) -> [usize; BUFFER_COUNT] {
 pub(crate) fn sweep_program(layout: &KimiK3Layout, block_bytes: u64) -> SweepProgram {
     let config = &layout.config;
     let mut program = SweepProgram::new(layout.embedding);
-    let head_rows = u32::try_from(config.qk_nope_head_dim + config.v_head_dim)
-        .expect("head sizes are capped");
+    let head_rows =
+        u32::try_from(config.qk_nope_head_dim + config.v_head_dim).expect("head sizes are capped");
     for (index, tensors) in layout.layers.iter().enumerate() {
         let layer = LayerIndex::new(index);
         let kind = BlockKind::Layer(u32::from(layer.0));
@@ -237,7 +241,13 @@ pub(crate) fn sweep_program(layout: &KimiK3Layout, block_bytes: u64) -> SweepPro
         }
         program.steps.push(Step::EndLayer(layer));
     }
-    program.push_matrix(BlockKind::Head, Op::Head as u8, &layout.head, 1, block_bytes);
+    program.push_matrix(
+        BlockKind::Head,
+        Op::Head as u8,
+        &layout.head,
+        1,
+        block_bytes,
+    );
     program
 }
 

@@ -53,7 +53,11 @@ impl<'a> KimiK3Run<'a> {
         workspace: &'a mut KimiK3Workspace,
         workers: &'a dyn Workers,
     ) -> Result<Self, ModelError> {
-        assert_eq!(states.len(), sweep.segments().len(), "one state per segment");
+        assert_eq!(
+            states.len(),
+            sweep.segments().len(),
+            "one state per segment"
+        );
         let spans = check_sweep(model, sweep, &states, workspace)?;
         for state in &mut states {
             state.poisoned = true;
@@ -77,7 +81,7 @@ impl<'a> KimiK3Run<'a> {
     }
 
     /// Sequence position of sweep position `index`.
-    fn absolute_position(&self, index: usize) -> usize {
+    pub(crate) fn absolute_position(&self, index: usize) -> usize {
         let span = self
             .spans
             .iter()
@@ -100,16 +104,21 @@ impl<'a> KimiK3Run<'a> {
         let (snapshots, prefix) = (&workspace.snapshots, &workspace.prefix);
         let snapshot_stride = used;
         let (count, kernels) = (self.snapshot_count, self.model.kernels);
-        split_units(self.workers, &mut workspace.mixed[..used], hidden, |first, piece| {
-            for (offset, out) in piece.chunks_exact_mut(hidden).enumerate() {
-                let at = (first + offset) * hidden;
-                let mut sources: ArrayVec<&[f32], MAX_SOURCES> = (0..count)
-                    .map(|snapshot| &snapshots[snapshot * snapshot_stride + at..][..hidden])
-                    .collect();
-                sources.push(&prefix[at..at + hidden]);
-                (kernels.attn_res)(&sources, fold, eps, out);
-            }
-        });
+        split_units(
+            self.workers,
+            &mut workspace.mixed[..used],
+            hidden,
+            |first, piece| {
+                for (offset, out) in piece.chunks_exact_mut(hidden).enumerate() {
+                    let at = (first + offset) * hidden;
+                    let mut sources: ArrayVec<&[f32], MAX_SOURCES> = (0..count)
+                        .map(|snapshot| &snapshots[snapshot * snapshot_stride + at..][..hidden])
+                        .collect();
+                    sources.push(&prefix[at..at + hidden]);
+                    (kernels.attn_res)(&sources, fold, eps, out);
+                }
+            },
+        );
     }
 
     /// Normalises `mixed` into the sublayer's input.
@@ -179,7 +188,12 @@ impl<'a> KimiK3Run<'a> {
         let (out, scratch) = (&mut workspace.vectors, &mut workspace.fold_scratch);
         stored.widen(kernels, tensors.input_norm, &mut out.input_norm);
         stored.widen(kernels, tensors.post_norm, &mut out.post_norm);
-        stored.fold(kernels, tensors.attention_mix, scratch, &mut out.attention_fold);
+        stored.fold(
+            kernels,
+            tensors.attention_mix,
+            scratch,
+            &mut out.attention_fold,
+        );
         stored.fold(kernels, tensors.mlp_mix, scratch, &mut out.mlp_fold);
         match &tensors.attention {
             Attention::Kda(kda) => {
@@ -209,13 +223,17 @@ impl<'a> KimiK3Run<'a> {
         let (model, hidden) = (self.model, self.model.config().hidden_size);
         let mut fold = std::mem::take(&mut self.workspace.vectors.attention_fold);
         let scratch = &mut self.workspace.fold_scratch;
-        model.vectors.fold(model.kernels, model.layout.output_mix, scratch, &mut fold);
+        model
+            .vectors
+            .fold(model.kernels, model.layout.output_mix, scratch, &mut fold);
         self.mix(&fold);
         self.workspace.vectors.attention_fold = fold;
         // Keep only the wanted rows, moved to the front; rows move down.
         for (row, position) in self.sweep.logit_positions().enumerate() {
             let from = position * hidden;
-            self.workspace.mixed.copy_within(from..from + hidden, row * hidden);
+            self.workspace
+                .mixed
+                .copy_within(from..from + hidden, row * hidden);
         }
         self.widen_final_norm(model.layout.norm);
         self.with_vector(|w| &mut w.vectors.input_norm, Self::normalise);
@@ -232,8 +250,11 @@ impl<'a> KimiK3Run<'a> {
         let (source, target) = op.wiring();
         let rows = block.row_count as usize;
         let (row_start, row_total) = (block.row_start as usize, block.row_total as usize);
-        let positions =
-            if op == Op::Head { self.sweep.logit_row_count() } else { self.positions };
+        let positions = if op == Op::Head {
+            self.sweep.logit_row_count()
+        } else {
+            self.positions
+        };
         let workspace = &mut *self.workspace;
         let input = &workspace.buffers[source as usize][..positions * block.cols as usize];
         let row_bytes = bytes.len() / rows;
@@ -251,7 +272,13 @@ impl<'a> KimiK3Run<'a> {
             kernel(weights, input, positions, piece);
         });
         let output = &mut workspace.buffers[target as usize][..positions * row_total];
-        scatter(&workspace.wide, rows, positions, &mut output[row_start..], row_total);
+        scatter(
+            &workspace.wide,
+            rows,
+            positions,
+            &mut output[row_start..],
+            row_total,
+        );
     }
 
     /// What follows when the last rows of `op` are known.
@@ -318,8 +345,7 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         let used = self.positions * hidden;
         let is_moe = matches!(self.layer_tensors(layer.index()).mlp, Mlp::Moe(_));
         let workspace = &mut *self.workspace;
-        let [sublayer, shared] =
-            [Buffer::Sublayer, Buffer::Shared].map(|buffer| buffer as usize);
+        let [sublayer, shared] = [Buffer::Sublayer, Buffer::Shared].map(|buffer| buffer as usize);
         if is_moe {
             // The routed and the shared part are summed, rounded once, and
             // only then reach the prefix.
@@ -328,7 +354,9 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         }
         let output = &workspace.buffers[sublayer][..used];
         (self.model.kernels.add)(&mut workspace.prefix[..used], output);
-        let broken = workspace.prefix[..used].iter().position(|value| !value.is_finite());
+        let broken = workspace.prefix[..used]
+            .iter()
+            .position(|value| !value.is_finite());
         match broken {
             None => Ok(()),
             Some(index) => Err(ModelError::NonFinite {
@@ -349,10 +377,12 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         let broken = {
             let logits = &self.workspace.buffers[Buffer::Logits as usize][..rows * vocab];
             let mut pairs = logits.chunks_exact(vocab).zip(self.sweep.logit_positions());
-            pairs.find(|(row, _)| argmax(row).is_none()).map(|(row, position)| {
-                let id = row.iter().position(|value| !value.is_finite()).unwrap_or(0);
-                (position, id)
-            })
+            pairs
+                .find(|(row, _)| argmax(row).is_none())
+                .map(|(row, position)| {
+                    let id = row.iter().position(|value| !value.is_finite()).unwrap_or(0);
+                    (position, id)
+                })
         };
         if let Some((position, id)) = broken {
             let position = self.absolute_position(position);
@@ -408,7 +438,11 @@ fn check_sweep(
                 capacity: state.capacity(),
             });
         }
-        if let Some(offset) = segment.tokens.iter().position(|id| *id as usize >= vocab_size) {
+        if let Some(offset) = segment
+            .tokens
+            .iter()
+            .position(|id| *id as usize >= vocab_size)
+        {
             return Err(ModelError::TokenOutOfRange {
                 id: segment.tokens[offset],
                 position: origin + offset,
@@ -419,7 +453,11 @@ fn check_sweep(
         start += len;
     }
     let size = &workspace.size;
-    let longest = spans.iter().map(|span| span.origin + span.len).max().unwrap_or(0);
+    let longest = spans
+        .iter()
+        .map(|span| span.origin + span.len)
+        .max()
+        .unwrap_or(0);
     let checks = [
         ("positions", start, size.positions),
         ("logit rows", sweep.logit_row_count(), size.logit_rows),

@@ -113,8 +113,7 @@ impl KimiK3State {
                 (false, _) => fixed += config.kda_heads * shape.kda_head(),
                 (true, AttentionForm::Latent) => per_position += shape.latent_row(),
                 (true, AttentionForm::Expanded) => {
-                    per_position +=
-                        config.mla_heads * (shape.nope + shape.value) + shape.rope;
+                    per_position += config.mla_heads * (shape.nope + shape.value) + shape.rope;
                 }
             }
         }

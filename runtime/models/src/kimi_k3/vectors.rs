@@ -27,7 +27,11 @@ impl Vectors {
     /// Bytes that [`Vectors::load`] will hold.
     #[must_use]
     pub fn planned_bytes(layout: &KimiK3Layout) -> u64 {
-        layout.vectors().iter().map(|vector| vector.tensor.bytes).sum()
+        layout
+            .vectors()
+            .iter()
+            .map(|vector| vector.tensor.bytes)
+            .sum()
     }
 
     /// Reads every vector of `layout` through `read`.

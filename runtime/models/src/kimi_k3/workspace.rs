@@ -88,7 +88,12 @@ impl Lengths {
         let positions = size.positions;
         let mut buffers = buffer_widths(config).map(|width| width * positions);
         buffers[Buffer::Logits as usize] = config.vocab_size * size.logit_rows;
-        let row_max = program.blocks.iter().map(|block| block.row_count).max().unwrap_or(0);
+        let row_max = program
+            .blocks
+            .iter()
+            .map(|block| block.row_count)
+            .max()
+            .unwrap_or(0);
         let experts = config.num_experts_per_token;
         let latent = config.routed_expert_hidden_size;
         let per_head_kv = shape.nope + shape.value;

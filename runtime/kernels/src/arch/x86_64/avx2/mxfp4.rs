@@ -119,15 +119,22 @@ fn store<const P: usize>(
 #[target_feature(enable = "avx2,fma")]
 unsafe fn sums<const P: usize>(rows: &Rows, xs: [*const f32; P]) -> [[f64; ROWS]; P] {
     let mut acc = [_mm256_setzero_pd(); P];
+    let mut x = [[[0.0_f64; 4]; 8]; P];
     for group in 0..rows.groups {
-        // SAFETY: the group's 32 values lie within every position.
-        let x = xs.map(|x| unsafe { widen_group(x.add(group * MXFP4_GROUP)) });
-        // SAFETY: `group < groups`, so its 16 bytes lie within every row.
-        let halves = rows
-            .packed
-            .map(|row| unsafe { group_sums::<P>(row.add(group * GROUP_BYTES), &x) });
-        // SAFETY: `group < groups`.
-        let bytes = rows.scales.map(|row| unsafe { *row.add(group) });
+        for p in 0..P {
+            // SAFETY: the group's 32 values lie within every position.
+            unsafe { widen_group(xs[p].add(group * MXFP4_GROUP), &mut x[p]) };
+        }
+        let mut halves = [[_mm_setzero_pd(); P]; ROWS];
+        let mut bytes = [0_u8; ROWS];
+        for r in 0..ROWS {
+            // SAFETY: `group < groups`, so its 16 bytes and its scale lie within
+            // every row.
+            unsafe {
+                halves[r] = group_sums::<P>(rows.packed[r].add(group * GROUP_BYTES), &x);
+                bytes[r] = *rows.scales[r].add(group);
+            }
+        }
         let (scale, skip) = scale_values(bytes);
         for p in 0..P {
             // sub = (s0 + s1) + (s2 + s3), row by row.
@@ -140,12 +147,12 @@ unsafe fn sums<const P: usize>(rows: &Rows, xs: [*const f32; P]) -> [[f64; ROWS]
             acc[p] = _mm256_blendv_pd(next, acc[p], skip);
         }
     }
-    acc.map(|acc| {
-        let mut sums = [0.0_f64; ROWS];
+    let mut sums = [[0.0_f64; ROWS]; P];
+    for p in 0..P {
         // SAFETY: the destination is four f64.
-        unsafe { _mm256_storeu_pd(sums.as_mut_ptr(), acc) };
-        sums
-    })
+        unsafe { _mm256_storeu_pd(sums[p].as_mut_ptr(), acc[p]) };
+    }
+    sums
 }
 
 /// `[s0 + s1, s2 + s3]` of one row's group at `packed`, for each position.
@@ -161,11 +168,10 @@ unsafe fn group_sums<const P: usize>(packed: *const u8, x: &[[[f64; 4]; 8]; P]) 
     // SAFETY: by the function's contract.
     let bytes = unsafe { _mm_loadu_si128(packed.cast()) };
     let mask = _mm_set1_epi8(15);
-    let nibbles = [
-        _mm_and_si128(bytes, mask),
-        _mm_and_si128(_mm_srli_epi16::<4>(bytes), mask),
+    let weights = [
+        decode(_mm_and_si128(bytes, mask)),
+        decode(_mm_and_si128(_mm_srli_epi16::<4>(bytes), mask)),
     ];
-    let weights = nibbles.map(|nibbles| decode(nibbles));
     let mut lanes = [[_mm256_setzero_pd(); 2]; P];
     for quad in 0..4 {
         for parity in 0..2 {
@@ -177,11 +183,19 @@ unsafe fn group_sums<const P: usize>(packed: *const u8, x: &[[[f64; 4]; 8]; P]) 
             }
         }
     }
-    lanes.map(|[even, odd]| {
+    let mut halves = [_mm_setzero_pd(); P];
+    for p in 0..P {
         // (lane 0 + lane 4, lane 2 + lane 6) and (lane 1 + lane 5, lane 3 + lane 7).
-        let fold = |v| _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd::<1>(v));
-        _mm_add_pd(fold(even), fold(odd))
-    })
+        halves[p] = _mm_add_pd(fold(lanes[p][0]), fold(lanes[p][1]));
+    }
+    halves
+}
+
+/// The lower plus the upper half.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fold(v: __m256d) -> __m128d {
+    _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd::<1>(v))
 }
 
 /// Sixteen nibbles as f64, four to a vector, in order.
@@ -229,8 +243,7 @@ fn decode(nibbles: __m128i) -> [__m256d; 4] {
 /// `x` must be good for reading 32 values.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn widen_group(x: *const f32) -> [[f64; 4]; 8] {
-    let mut wide = [[0.0_f64; 4]; 8];
+unsafe fn widen_group(x: *const f32, wide: &mut [[f64; 4]; 8]) {
     for quad in 0..4 {
         // SAFETY: 32 values are readable by the function's contract.
         let (low, high) = unsafe {
@@ -247,7 +260,6 @@ unsafe fn widen_group(x: *const f32) -> [[f64; 4]; 8] {
             _mm256_storeu_pd(wide[2 * quad + 1].as_mut_ptr(), odd);
         }
     }
-    wide
 }
 
 /// `2^(byte - 127)` of four scale bytes, and all ones where a byte is NaN.

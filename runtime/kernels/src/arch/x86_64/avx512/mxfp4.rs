@@ -106,11 +106,14 @@ unsafe fn sums<const P: usize>(rows: &Rows, xs: [*const f32; P]) -> [[f64; ROWS]
         ]
     };
     let mut acc = [_mm512_setzero_pd(); P];
+    let mut x = [[0.0_f64; MXFP4_GROUP]; P];
     for group in 0..rows.groups {
         // SAFETY: `group < groups`, so its 16 bytes lie within every row.
         let nibbles = unsafe { interleave(&rows.packed, group * GROUP_BYTES) };
-        // SAFETY: the group's 32 values lie within every position.
-        let x = xs.map(|x| unsafe { widen_group(x.add(group * MXFP4_GROUP)) });
+        for p in 0..P {
+            // SAFETY: the group's 32 values lie within every position.
+            unsafe { widen_group(xs[p].add(group * MXFP4_GROUP), &mut x[p]) };
+        }
         let mut lanes = [[_mm512_setzero_pd(); 8]; P];
         for (half, mut nibbles) in nibbles.into_iter().enumerate() {
             for i in 0..16 {
@@ -168,8 +171,7 @@ unsafe fn interleave(rows: &[*const u8; ROWS], offset: usize) -> [__m512i; 2] {
 /// `x` must be good for reading 32 values.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn widen_group(x: *const f32) -> [f64; MXFP4_GROUP] {
-    let mut wide = [0.0_f64; MXFP4_GROUP];
+unsafe fn widen_group(x: *const f32, wide: &mut [f64; MXFP4_GROUP]) {
     for (i, wide) in wide.chunks_exact_mut(8).enumerate() {
         // SAFETY: 32 values are readable; the destination is eight f64.
         unsafe {
@@ -179,7 +181,6 @@ unsafe fn widen_group(x: *const f32) -> [f64; MXFP4_GROUP] {
             )
         };
     }
-    wide
 }
 
 /// `2^(byte - 127)` of eight scale bytes, and which of them are not NaN.

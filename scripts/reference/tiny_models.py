@@ -78,14 +78,14 @@ def specs(tokenizer_ranks: int, tokenizer_slots: int) -> list[Tiny]:
              latent_norm=True, output_gate=True, flat=False, gate_dtype="BF16", conv_dtype="F32", norm_dtype="BF16",
              nan_scales=False, twin=None, eos=tokenizer_ranks + 2, low_rows=tokenizer_slots),
         Tiny("odd", "remainders everywhere, NaN and extreme scales, weights not renormalised, scaled by 2.5",
-             hidden=76, layers=9, vocab=201, kda_heads=3, kda_width=12, full_attn_layers=(3, 6, 8, 9), heads=3,
-             q_lora=28, kv_lora=28, nope=20, rope=6, v=12, experts=10, top_k=3, shared=1, latent=32, moe=64,
+             hidden=76, layers=8, vocab=201, kda_heads=3, kda_width=12, full_attn_layers=(2, 5, 7, 8), heads=3,
+             q_lora=28, kv_lora=28, nope=20, rope=6, v=12, experts=7, top_k=3, shared=1, latent=32, moe=64,
              dense_layers=1, dense_width=50, block=3, scaling=2.5, renormalize=False, latent_norm=True,
              output_gate=True, flat=False, gate_dtype="F32", conv_dtype="BF16", norm_dtype="F32", nan_scales=True,
              twin=(7, 53), eos=200, low_rows=1),
         Tiny("flat", "flat config, one file, bare prefix, no output gate, no latent norm, latent as wide as hidden",
              hidden=64, layers=7, vocab=131, kda_heads=2, kda_width=20, full_attn_layers=(2, 6, 7), heads=4,
-             q_lora=36, kv_lora=32, nope=18, rope=10, v=14, experts=7, top_k=2, shared=2, latent=64, moe=32,
+             q_lora=36, kv_lora=32, nope=18, rope=10, v=14, experts=6, top_k=2, shared=2, latent=64, moe=32,
              dense_layers=2, dense_width=70, block=2, scaling=1.5, renormalize=True, latent_norm=False,
              output_gate=False, flat=True, gate_dtype="F32", conv_dtype="F32", norm_dtype="F32", nan_scales=False,
              twin=None),
@@ -178,7 +178,7 @@ class Tensors:
         """Random codes; scales spread over a few powers of two about the one that keeps the output near 1."""
         stream = self._stream(name)
         packed = stream.bits(rows * cols // 2).astype(np.uint8).reshape(rows, cols // 2)
-        centre = 127 - (4 if cols >= 64 else 3)
+        centre = 127 - (5 if cols >= 64 else 4)
         spread = stream.below(3, rows * cols // 32) - stream.below(3, rows * cols // 32)
         scales = (centre + spread).astype(np.uint8).reshape(rows, cols // 32)
         if self.m.nan_scales:
@@ -219,9 +219,9 @@ def kda_tensors(t: Tensors, p: str) -> dict[str, np.ndarray]:
 def mla_tensors(t: Tensors, p: str) -> dict[str, np.ndarray]:
     m = t.m
     shapes = {
-        "q_a_proj": (m.q_lora, m.hidden, 1.0), "q_b_proj": (m.heads * (m.nope + m.rope), m.q_lora, 1.5),
+        "q_a_proj": (m.q_lora, m.hidden, 1.0), "q_b_proj": (m.heads * (m.nope + m.rope), m.q_lora, 1.3),
         "kv_a_proj_with_mqa": (m.kv_lora + m.rope, m.hidden, 1.3),
-        "kv_b_proj": (m.heads * (m.nope + m.v), m.kv_lora, 1.5),
+        "kv_b_proj": (m.heads * (m.nope + m.v), m.kv_lora, 1.3),
     }  # fmt: skip
     if m.output_gate:
         shapes["g_proj"] = (m.heads * m.v, m.hidden, 1.2)
@@ -267,7 +267,7 @@ def layer_units(t: Tensors, layer: int) -> list[dict[str, np.ndarray]]:
     for name in ("input_layernorm", "post_attention_layernorm", "self_attention_res_norm", "mlp_res_norm"):
         trunk[f"{p}{name}.weight"] = t.norm(f"{p}{name}.weight", m.hidden)
     for name in ("self_attention_res_proj", "mlp_res_proj"):
-        trunk[f"{p}{name}.weight"] = t.linear(f"{p}{name}.weight", 1, m.hidden, 1.5)
+        trunk[f"{p}{name}.weight"] = t.linear(f"{p}{name}.weight", 1, m.hidden, 1.2)
     if layer < m.dense_layers:
         return [trunk | mlp_tensors(t, p + "mlp.", m.dense_width)]
     trunk |= moe_trunk_tensors(t, p + "block_sparse_moe.")
@@ -290,7 +290,7 @@ def outer_tensors(t: Tensors) -> dict[str, np.ndarray]:
         head: to_bf16(lm_head),
         p + "norm.weight": t.norm("norm.weight", m.hidden),
         p + "output_attn_res_norm.weight": t.norm("output_attn_res_norm.weight", m.hidden),
-        p + "output_attn_res_proj.weight": t.linear("output_attn_res_proj.weight", 1, m.hidden, 1.5),
+        p + "output_attn_res_proj.weight": t.linear("output_attn_res_proj.weight", 1, m.hidden, 1.2),
     }
 
 

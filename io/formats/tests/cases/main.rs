@@ -1,0 +1,10 @@
+//! What each reader accepts and refuses, fault class by fault class.
+
+mod config;
+mod index_faults;
+mod oracle;
+mod rank_file;
+mod reference_data;
+mod shard_faults;
+mod support;
+mod trace;

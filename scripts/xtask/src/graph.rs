@@ -64,6 +64,7 @@ const RULES: &[Rule] = &[
             "k3-kernels",
             "k3-models",
             "k3-runtime",
+            "k3-actors",
             "k3-tokenizer",
         ],
     },

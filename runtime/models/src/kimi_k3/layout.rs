@@ -153,15 +153,22 @@ impl KimiK3Layout {
                 max: MAX_SOURCES,
             });
         }
-        let mut binder = Binder::new(path, index);
-        binder.check_experts(config, layer_count);
+        let mut binder = Binder::new(path, Some(index));
+        binder.check_experts(index, config, layer_count);
         let layout = binder.layout(config, layer_count);
-        binder.check_unknown(config, layer_count);
+        binder.check_unknown(index, config, layer_count);
         binder.finish()?;
         if layer_count == config.num_hidden_layers {
             index.require_experts(config)?;
         }
         Ok(layout)
+    }
+
+    /// The layout a checkpoint of `config` would have: shapes and types as
+    /// released, places unknown. For sizes, never for reading.
+    #[must_use]
+    pub fn planned(config: &KimiK3Config) -> Self {
+        Binder::new(Path::new("config.json"), None).layout(config, config.num_hidden_layers)
     }
 
     /// The resident vectors, in the order [`KimiK3Layout`] names them.
@@ -191,10 +198,26 @@ pub(crate) fn expert_part_bytes(config: &KimiK3Config) -> [u64; 6] {
     [packed, scales, packed, scales, packed, scales]
 }
 
+/// A tensor of the expected form that lies nowhere.
+fn expected(dtype: Dtype, shape: &[usize]) -> TensorRef {
+    let dimensions: Vec<u64> = shape.iter().map(|dimension| *dimension as u64).collect();
+    let shape = Shape::new(&dimensions).expect("at most three dimensions");
+    TensorRef {
+        shard: 0,
+        dtype,
+        shape,
+        offset: 0,
+        bytes: shape
+            .size_bytes(dtype)
+            .expect("sizes are capped by the config reader"),
+    }
+}
+
 /// Looks names up and collects what is wrong, so that one error tells all.
 struct Binder<'a> {
     path: &'a Path,
-    index: &'a ShardIndex,
+    /// `None` for a plan: everything is as expected then.
+    index: Option<&'a ShardIndex>,
     prefix: &'static str,
     head_name: &'static str,
     vectors: Vec<VectorTensor>,
@@ -206,12 +229,15 @@ struct Binder<'a> {
 
 const MATRIX: &[Dtype] = &[Dtype::Bf16];
 const VECTOR: &[Dtype] = &[Dtype::Bf16, Dtype::F32];
+/// Vectors whose released type is F32.
+const WIDE_VECTOR: &[Dtype] = &[Dtype::F32, Dtype::Bf16];
 
 impl<'a> Binder<'a> {
-    fn new(path: &'a Path, index: &'a ShardIndex) -> Self {
+    fn new(path: &'a Path, index: Option<&'a ShardIndex>) -> Self {
+        let holds = |name: &str| index.is_some_and(|index| index.get(name).is_some());
         let (prefix, head_name) = PREFIXES
             .into_iter()
-            .find(|(prefix, _)| index.get(&format!("{prefix}embed_tokens.weight")).is_some())
+            .find(|(prefix, _)| holds(&format!("{prefix}embed_tokens.weight")))
             .unwrap_or(PREFIXES[0]);
         Self {
             path,
@@ -226,18 +252,14 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// The tensor `name`, or a stand-in while an error is on record.
+    /// The tensor `name`, or one as expected while an error is on record.
     fn take(&mut self, name: String, dtypes: &[Dtype], shape: &[usize], padded: bool) -> TensorRef {
-        let stand_in = || TensorRef {
-            shard: 0,
-            dtype: Dtype::Bf16,
-            shape: Shape::new(&[1, 1]).expect("two dimensions"),
-            offset: 0,
-            bytes: 2,
+        let Some(index) = self.index else {
+            return expected(dtypes[0], shape);
         };
-        let Some(tensor) = self.index.get(&name) else {
+        let Some(tensor) = index.get(&name) else {
             self.missing.push(name);
-            return stand_in();
+            return expected(dtypes[0], shape);
         };
         let found = tensor.shape.as_slice();
         let fits = if padded {
@@ -258,7 +280,7 @@ impl<'a> Binder<'a> {
                 });
             }
             self.used.insert(name);
-            return stand_in();
+            return expected(dtypes[0], shape);
         }
         self.used.insert(name);
         tensor
@@ -268,8 +290,14 @@ impl<'a> Binder<'a> {
         self.take(name, MATRIX, &[rows, cols], false)
     }
 
-    fn vector_shaped(&mut self, name: String, shape: &[usize], padded: bool) -> VectorId {
-        let tensor = self.take(name.clone(), VECTOR, shape, padded);
+    fn vector_of(
+        &mut self,
+        name: String,
+        dtypes: &[Dtype],
+        shape: &[usize],
+        padded: bool,
+    ) -> VectorId {
+        let tensor = self.take(name.clone(), dtypes, shape, padded);
         let id = VectorId(u32::try_from(self.vectors.len()).expect("a few per layer"));
         self.vectors.push(VectorTensor {
             name,
@@ -280,14 +308,14 @@ impl<'a> Binder<'a> {
     }
 
     fn vector(&mut self, name: String, len: usize) -> VectorId {
-        self.vector_shaped(name, &[len], false)
+        self.vector_of(name, VECTOR, &[len], false)
     }
 
     /// Norm weight `[hidden]` and projection `[1, hidden]` of a residual mix.
     fn mix(&mut self, stem: &str, hidden: usize) -> [VectorId; 2] {
         [
             self.vector(format!("{stem}_norm.weight"), hidden),
-            self.vector_shaped(format!("{stem}_proj.weight"), &[1, hidden], false),
+            self.vector_of(format!("{stem}_proj.weight"), VECTOR, &[1, hidden], false),
         ]
     }
 
@@ -344,7 +372,7 @@ impl<'a> Binder<'a> {
         let (channels, taps) = (heads * dim, config.short_conv_kernel_size);
         let conv = ["q", "k", "v"].map(|name| {
             let name = format!("{stem}{name}_conv1d.weight");
-            self.vector_shaped(name, &[channels, 1, taps], false)
+            self.vector_of(name, VECTOR, &[channels, 1, taps], false)
         });
         let mut matrix =
             |name: &str, rows, cols| self.matrix(format!("{stem}{name}_proj.weight"), rows, cols);
@@ -363,8 +391,8 @@ impl<'a> Binder<'a> {
             g,
             o,
             conv,
-            a_log: self.vector_shaped(format!("{stem}A_log"), &[heads], true),
-            dt_bias: self.vector_shaped(format!("{stem}dt_bias"), &[channels], false),
+            a_log: self.vector_of(format!("{stem}A_log"), WIDE_VECTOR, &[heads], true),
+            dt_bias: self.vector_of(format!("{stem}dt_bias"), WIDE_VECTOR, &[channels], false),
             o_norm: self.vector(format!("{stem}o_norm.weight"), dim),
         }
     }
@@ -407,7 +435,10 @@ impl<'a> Binder<'a> {
         let bias_name = format!("{stem}gate.e_score_correction_bias");
         let norm_name = format!("{stem}routed_expert_norm.weight");
         // A model that does not use the norm may still ship it.
-        let has_norm = config.latent_moe_use_norm || self.index.get(&norm_name).is_some();
+        let has_norm = config.latent_moe_use_norm
+            || self
+                .index
+                .is_some_and(|index| index.get(&norm_name).is_some());
         let expert_norm = has_norm.then(|| self.vector(norm_name, latent));
         MoeTensors {
             router: self.take(router_name, VECTOR, &[config.num_experts, hidden], false),
@@ -416,15 +447,15 @@ impl<'a> Binder<'a> {
             shared_gate,
             shared_up,
             shared_down,
-            bias: self.vector(bias_name, config.num_experts),
+            bias: self.vector_of(bias_name, WIDE_VECTOR, &[config.num_experts], false),
             expert_norm: expert_norm.filter(|_| config.latent_moe_use_norm),
         }
     }
 
     /// Checks the experts of the bound layers. A limited model may lack the
     /// rest, so what only concerns the whole is left to the index.
-    fn check_experts(&mut self, config: &KimiK3Config, layer_count: usize) {
-        let experts = self.index.experts();
+    fn check_experts(&mut self, index: &ShardIndex, config: &KimiK3Config, layer_count: usize) {
+        let experts = index.experts();
         if experts.expert_count() > 0 && experts.prefix() != self.prefix {
             self.unknown.push(format!(
                 "{}layers.*.block_sparse_moe.experts.*",
@@ -453,11 +484,11 @@ impl<'a> Binder<'a> {
     }
 
     /// Notes every tensor nobody asked for.
-    fn check_unknown(&mut self, config: &KimiK3Config, layer_count: usize) {
+    fn check_unknown(&mut self, index: &ShardIndex, config: &KimiK3Config, layer_count: usize) {
         let skipped: Vec<String> = (layer_count..config.num_hidden_layers)
             .map(|layer| format!("{}layers.{layer}.", self.prefix))
             .collect();
-        for name in self.index.names() {
+        for name in index.names() {
             let allowed = UNUSED_ALLOWED.iter().any(|prefix| name.starts_with(prefix))
                 || skipped.iter().any(|prefix| name.starts_with(prefix))
                 || self.used.contains(name);

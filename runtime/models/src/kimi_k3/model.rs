@@ -120,6 +120,42 @@ impl KimiK3 {
     }
 }
 
+/// Sizes of a model that is not there: what a checkpoint of `config` costs,
+/// cut into blocks of at most `block_bytes`.
+#[must_use]
+pub fn planned_footprint(
+    config: &KimiK3Config,
+    form: AttentionForm,
+    block_bytes: u64,
+) -> ModelFootprint {
+    let layout = KimiK3Layout::planned(config);
+    footprint(&layout, &sweep_program(&layout, block_bytes), form)
+}
+
+/// Sizes of a bound model.
+fn footprint(layout: &KimiK3Layout, program: &SweepProgram, form: AttentionForm) -> ModelFootprint {
+    let (config, layers) = (&layout.config, layout.layer_count());
+    let (state_bytes_fixed, state_bytes_per_position) = KimiK3State::bytes(config, form, layers);
+    let workspace = |positions| {
+        let size = WorkspaceSize::positions(positions);
+        KimiK3Workspace::planned_bytes(layout, program, &size)
+    };
+    let count = |value: usize| u32::try_from(value).expect("capped by the config reader");
+    ModelFootprint {
+        blocks: program.block_footprints(),
+        vector_bytes: Vectors::planned_bytes(layout),
+        embedding_row_bytes: program.embedding_row_bytes(),
+        expert_bytes: expert_part_bytes(config).iter().sum(),
+        moe_layer_count: count(layers.saturating_sub(config.first_k_dense_replace)),
+        experts_per_layer: count(config.num_experts),
+        experts_per_token: count(config.num_experts_per_token),
+        state_bytes_fixed,
+        state_bytes_per_position,
+        activation_bytes_per_position: workspace(1) - workspace(0),
+        logit_row_bytes: 4 * config.vocab_size as u64,
+    }
+}
+
 impl ModelFamily for KimiK3 {
     type State = KimiK3State;
     type Workspace = KimiK3Workspace;
@@ -130,25 +166,7 @@ impl ModelFamily for KimiK3 {
     }
 
     fn footprint(&self) -> ModelFootprint {
-        let config = self.config();
-        let layers = self.layout.layer_count();
-        let (fixed, per_position) = KimiK3State::bytes(config, self.form, layers);
-        let moe_layers = layers.saturating_sub(config.first_k_dense_replace);
-        let count = |value: usize| u32::try_from(value).expect("capped by the config reader");
-        ModelFootprint {
-            blocks: self.program.block_footprints(),
-            vector_bytes: Vectors::planned_bytes(&self.layout),
-            embedding_row_bytes: self.program.embedding_row_bytes(),
-            expert_bytes: expert_part_bytes(config).iter().sum(),
-            moe_layer_count: count(moe_layers),
-            experts_per_layer: count(config.num_experts),
-            experts_per_token: count(config.num_experts_per_token),
-            state_bytes_fixed: fixed,
-            state_bytes_per_position: per_position,
-            activation_bytes_per_position: self.workspace_bytes(&WorkspaceSize::positions(1))
-                - self.workspace_bytes(&WorkspaceSize::positions(0)),
-            logit_row_bytes: 4 * config.vocab_size as u64,
-        }
+        footprint(&self.layout, &self.program, self.form)
     }
 
     fn workspace_bytes(&self, size: &WorkspaceSize) -> u64 {

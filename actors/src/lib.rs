@@ -1,0 +1,2 @@
+//! Who owns which memory, and when bytes move.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Offline rewriting of checkpoints.
+#![forbid(unsafe_code)]

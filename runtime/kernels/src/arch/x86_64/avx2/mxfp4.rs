@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::arch::x86_64::pointers::{next_tile, position_starts, row_starts};
+use crate::arch::x86_64::pointers::{position_starts, row_starts};
 use crate::generic::lanes::round_f32;
 use crate::generic::mxfp4::{
     E2M1, GROUP_BYTES, MXFP4_GROUP, NAN_SCALE, check_mxfp4, count_nan_scales,
@@ -68,16 +68,13 @@ fn matmul(
             scales: row_starts(scales, groups, groups, row, count),
             groups,
         };
-        let mut position = 0;
-        while position < positions {
-            let tile = next_tile(positions - position);
-            let out = &mut out[row * positions..][..count * positions];
-            match tile {
-                3 => store::<3>(&rows, x, shape.cols, position, positions, out),
-                2 => store::<2>(&rows, x, shape.cols, position, positions, out),
-                _ => store::<1>(&rows, x, shape.cols, position, positions, out),
-            }
-            position += tile;
+        let out = &mut out[row * positions..][..count * positions];
+        let pairs = positions - positions % 2;
+        for position in (0..pairs).step_by(2) {
+            store::<2>(&rows, x, shape.cols, position, positions, out);
+        }
+        if pairs < positions {
+            store::<1>(&rows, x, shape.cols, pairs, positions, out);
         }
     }
 }

@@ -53,15 +53,21 @@ pub(super) unsafe fn sums8<const BYTES: usize, const P: usize>(
             ]
         }
     });
+    let mut x = [[0.0_f64; 8]; P];
     let full = cols - cols % 8;
     for column in (0..full).step_by(8) {
         // SAFETY: `column + 8 <= cols`, so the block lies within every row.
         let block = unsafe { columns8::<BYTES>(&rows, column) };
+        for p in 0..P {
+            // SAFETY: `column + 8 <= cols`.
+            x[p] = lanes8(widen8(unsafe { _mm256_loadu_ps(xs[p].add(column)) }));
+        }
+        // Hidden from the optimiser, so that values are broadcast from memory.
+        let x = std::hint::black_box(&x);
         for (c, weights) in block.into_iter().enumerate() {
             let weights = widen8(weights);
             for p in 0..P {
-                // SAFETY: `column + c < cols`.
-                let x = _mm256_set1_pd(f64::from(unsafe { *xs[p].add(column + c) }));
+                let x = _mm256_set1_pd(x[p][c]);
                 for half in 0..2 {
                     acc[p][half] = _mm256_fmadd_pd(weights[half], x, acc[p][half]);
                 }

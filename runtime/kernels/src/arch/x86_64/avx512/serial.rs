@@ -24,16 +24,24 @@ pub(super) unsafe fn sums8<const BYTES: usize, const P: usize>(
 ) -> [[f64; 8]; P] {
     // SAFETY: each source is eight f64.
     let mut acc: [_; P] = std::array::from_fn(|p| unsafe { _mm512_loadu_pd(start[p].as_ptr()) });
+    let mut x = [[0.0_f64; 8]; P];
     let full = cols - cols % 8;
     for column in (0..full).step_by(8) {
         // SAFETY: `column + 8 <= cols`, so the block lies within every row.
         let block = unsafe { columns8::<BYTES>(&rows, column) };
+        for p in 0..P {
+            // SAFETY: `column + 8 <= cols`; the destination is eight f64.
+            unsafe {
+                let values = _mm512_cvtps_pd(_mm256_loadu_ps(xs[p].add(column)));
+                _mm512_storeu_pd(x[p].as_mut_ptr(), values);
+            }
+        }
+        // Hidden from the optimiser, so that values are broadcast from memory.
+        let x = std::hint::black_box(&x);
         for (c, weights) in block.into_iter().enumerate() {
             let weights = _mm512_cvtps_pd(weights);
             for p in 0..P {
-                // SAFETY: `column + c < cols`.
-                let x = f64::from(unsafe { *xs[p].add(column + c) });
-                acc[p] = _mm512_fmadd_pd(weights, _mm512_set1_pd(x), acc[p]);
+                acc[p] = _mm512_fmadd_pd(weights, _mm512_set1_pd(x[p][c]), acc[p]);
             }
         }
     }

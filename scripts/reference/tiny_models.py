@@ -323,7 +323,7 @@ def shards_of(m: Tiny) -> list[Shard]:
                 shard.tensors[filler] = Stream(f"{m.name}/{filler}").bits(2 * layer + 1).astype(np.uint8)
         shards.append(shard)
     projector, tower = vision_tensors(t)
-    return [*shards, *(Shard(odd_start=i == 1, tensors=s) for i, s in enumerate((outer_tensors(t), projector, tower)))]
+    return [*shards, *(Shard(odd_start=i < 2, tensors=s) for i, s in enumerate((outer_tensors(t), projector, tower)))]
 
 
 def _alphabetic_last_layer(m: Tiny, units):

@@ -42,13 +42,23 @@ pub enum FpEnvironmentError {
 /// [`FpEnvironmentError`] naming the register's value or the probe that failed.
 pub fn check_fp_environment() -> Result<(), FpEnvironmentError> {
     arch::check_control_register()?;
+    match arithmetic_fault() {
+        Some(fault) => Err(FpEnvironmentError::Arithmetic { fault }),
+        None => Ok(()),
+    }
+}
+
+/// The first of four probe computations that goes wrong, in words.
+pub(crate) fn arithmetic_fault() -> Option<&'static str> {
+    // The first two compare bits: a comparison of a subnormal would itself treat
+    // it as zero.
     let probes = [
         (
-            black_box(f32::MIN_POSITIVE) * 0.5 != 0.0,
+            (black_box(f32::MIN_POSITIVE) * 0.5).to_bits() != 0,
             "flushes subnormal results to zero",
         ),
         (
-            black_box(f32::from_bits(1)) * 8_388_608.0 != 0.0,
+            (black_box(f32::from_bits(1)) * 8_388_608.0).to_bits() != 0,
             "treats subnormal operands as zero",
         ),
         (
@@ -60,10 +70,8 @@ pub fn check_fp_environment() -> Result<(), FpEnvironmentError> {
             "rounds towards zero or minus infinity",
         ),
     ];
-    match probes.into_iter().find(|&(holds, _)| !holds) {
-        Some((_, fault)) => Err(FpEnvironmentError::Arithmetic { fault }),
-        None => Ok(()),
-    }
+    let failed = probes.into_iter().find(|&(holds, _)| !holds);
+    failed.map(|(_, fault)| fault)
 }
 
 /// Panics unless [`check_fp_environment`] succeeds. Every compute thread calls

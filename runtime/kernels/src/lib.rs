@@ -28,6 +28,26 @@
 //! - `generic`: the definitions. `arch`: the instruction-set bodies, the only
 //!   place of `unsafe` code.
 
+//!
+//! # Example
+//!
+//! ```
+//! use k3_kernels::{Isa, KernelSet};
+//!
+//! // Two rows of three bf16 weights, two positions of activations.
+//! let weights: Vec<u8> = [1.0_f32, 2.0, 3.0, -1.0, 0.5, 0.0]
+//!     .iter()
+//!     .flat_map(|w| [w.to_le_bytes()[2], w.to_le_bytes()[3]])
+//!     .collect();
+//! let x = [1.0, 1.0, 1.0, 2.0, 4.0, 8.0];
+//! for set in Isa::ALL.into_iter().filter_map(KernelSet::for_isa) {
+//!     let mut out = [0.0; 4];
+//!     (set.matmul_bf16)(&weights, &x, 2, &mut out);
+//!     // [rows][positions], the same bits in every set.
+//!     assert_eq!(out, [6.0, 34.0, -0.5, 0.0]);
+//! }
+//! ```
+
 #![deny(unsafe_code)]
 
 #[allow(

@@ -34,29 +34,54 @@ pub(crate) fn check_control_register() -> Result<(), FpEnvironmentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::arithmetic_fault;
 
     fn set_mxcsr(value: u32) {
-        // SAFETY: ldmxcsr loads four bytes from a live u32; the values used by
-        // the test keep all exceptions masked and reserved bits clear.
+        // SAFETY: ldmxcsr loads four bytes from a live u32; the values used here
+        // keep all exceptions masked and reserved bits clear. Between setting a
+        // bit and restoring the register the tests only do arithmetic that the
+        // optimiser cannot see through.
         unsafe {
             asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, readonly));
         }
     }
 
+    /// The register check and the probes while `bits` are set.
+    fn found_with(bits: u32) -> (Result<(), FpEnvironmentError>, Option<&'static str>) {
+        let before = mxcsr();
+        set_mxcsr(before | bits);
+        let found = (check_control_register(), arithmetic_fault());
+        set_mxcsr(before);
+        found
+    }
+
     /// Fails a check that looks at fewer bits than FTZ, DAZ and the rounding.
     #[test]
-    fn each_forbidden_bit_is_found() {
-        let before = mxcsr();
-        assert_eq!(check_control_register(), Ok(()));
+    fn each_forbidden_bit_is_found_in_the_register() {
+        assert_eq!(found_with(0), (Ok(()), None));
         for bit in [6, 13, 14, 15] {
-            set_mxcsr(before | 1 << bit);
-            let result = check_control_register();
-            set_mxcsr(before);
+            let (result, _) = found_with(1 << bit);
             assert!(
                 matches!(result, Err(FpEnvironmentError::ControlRegister { found, .. })
                     if found & 1 << bit != 0),
                 "bit {bit}: {result:?}"
             );
+        }
+    }
+
+    /// Targets without a register check rely on the probe computations alone.
+    #[test]
+    fn each_forbidden_mode_shows_in_the_probes() {
+        for (bits, word) in [
+            (1 << 15, "results"),
+            (1 << 6, "operands"),
+            (1 << 13, "minus infinity"),
+            (2 << 13, "plus infinity"),
+            (3 << 13, "towards zero"),
+        ] {
+            let (_, fault) = found_with(bits);
+            let named = fault.is_some_and(|fault| fault.contains(word));
+            assert!(named, "bits {bits:#x}: {fault:?}");
         }
     }
 }

@@ -16,12 +16,15 @@ const PREFETCH_BYTES: usize = 512;
 /// Lanes of the first and the second vector. bf16 pairs are split into even and
 /// odd elements, which costs a shift and a mask; f32 is taken in order. The
 /// order of the vectors' lanes does not matter until [`lane_sums`] undoes it.
+///
+/// # Safety
+/// `at` must be good for reading `16 * BYTES` bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn widen_weights<const BYTES: usize>(at: *const u8) -> [__m512d; 2] {
     const { assert!(BYTES == 2 || BYTES == 4, "bf16 or f32") };
     if BYTES == 2 {
-        // SAFETY: the caller's block of 16 weights is 32 readable bytes.
+        // SAFETY: 32 bytes may be read by the function's contract.
         let pairs = unsafe { _mm256_loadu_si256(at.cast()) };
         let even = _mm256_slli_epi32::<16>(pairs);
         let odd = _mm256_and_si256(pairs, _mm256_set1_epi32(!0xFFFF));
@@ -30,7 +33,7 @@ unsafe fn widen_weights<const BYTES: usize>(at: *const u8) -> [__m512d; 2] {
             _mm512_cvtps_pd(_mm256_castsi256_ps(odd)),
         ]
     } else {
-        // SAFETY: the caller's block of 16 weights is 64 readable bytes.
+        // SAFETY: 64 bytes may be read by the function's contract.
         let (low, high) = unsafe {
             (
                 _mm256_loadu_ps(at.cast()),
@@ -42,10 +45,13 @@ unsafe fn widen_weights<const BYTES: usize>(at: *const u8) -> [__m512d; 2] {
 }
 
 /// Sixteen activations in the lane order of [`widen_weights`].
+///
+/// # Safety
+/// `at` must be good for reading 16 values.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn widen_activations<const BYTES: usize>(at: *const f32) -> [__m512d; 2] {
-    // SAFETY: the caller's block is 16 readable values.
+    // SAFETY: 16 values may be read by the function's contract.
     let mut block = unsafe { _mm512_loadu_ps(at) };
     if BYTES == 2 {
         let even_then_odd = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use k3_formats::FormatError;
+use k3_io::IoError;
 use k3_models::ModelError;
 use k3_runtime::{RunError, SampleError};
 use k3_tokenizer::TokenizerError;
@@ -135,6 +136,9 @@ pub(crate) enum CliError {
     /// Ctrl-C cannot be caught.
     #[error("the handler for Ctrl-C could not be installed")]
     Signal(#[source] ctrlc::Error),
+    /// A file that cannot be used.
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// The configuration or a file of the checkpoint.
     #[error(transparent)]
     Format(#[from] FormatError),
@@ -150,6 +154,7 @@ impl CliError {
     /// The exit code that goes with the error.
     pub(crate) fn exit(&self) -> Exit {
         match self {
+            Self::Io(error) => io_exit(error),
             Self::Format(error) => format_exit(error),
             Self::NotWritable { .. } => Exit::NotWritable,
             Self::OutputClosed => Exit::Done,
@@ -194,6 +199,10 @@ impl CliError {
             Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \
                                          without --all-positions"
                 .to_owned(),
+            Self::Format(FormatError::Config { .. })
+            | Self::Run(RunError::Format(FormatError::Config { .. })) => {
+                "use the config.json that came with the shards, or name it with --config".to_owned()
+            }
             _ => return None,
         };
         Some(text)
@@ -204,6 +213,7 @@ impl CliError {
 fn run_exit(error: &RunError) -> Exit {
     match error {
         RunError::DoesNotFit { .. } | RunError::ThreadCount { .. } => Exit::Refused,
+        RunError::Io(error) => io_exit(error),
         RunError::Format(error) => format_exit(error),
         RunError::Model(model) => match model {
             ModelError::Poisoned { .. }
@@ -220,6 +230,23 @@ fn run_exit(error: &RunError) -> Exit {
 fn format_exit(error: &FormatError) -> Exit {
     match error {
         FormatError::Config { .. } => Exit::Refused,
+        _ => Exit::Failed,
+    }
+}
+
+/// What is not there was named wrongly; what is there and cannot be read is a
+/// failure.
+fn io_exit(error: &IoError) -> Exit {
+    match error {
+        IoError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::Refused,
+        IoError::NotAFile { .. }
+        | IoError::NoDirectory { .. }
+        | IoError::NotADirectory { .. }
+        | IoError::NoSuchFile { .. }
+        | IoError::NoShards { .. }
+        | IoError::MissingShards { .. }
+        | IoError::TooLarge { .. } => Exit::Refused,
+        IoError::Format(error) => format_exit(error),
         _ => Exit::Failed,
     }
 }

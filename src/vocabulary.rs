@@ -2,18 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use k3_formats::{KimiK3Config, RankFile};
+use k3_formats::config::MAX_CONFIG_BYTES;
+use k3_formats::{KimiK3Config, RANK_FILE_BYTES_MAX, RankFile};
+use k3_io::{CONFIG_NAME, VOCABULARY_NAME, read_small};
 use k3_tokenizer::{RESERVED_SLOT_COUNT, RankTable, Specials, Tokenizer};
 
 use crate::cli::commands::VocabularyArgs;
 use crate::commands::model_path;
 use crate::error::CliError;
-use crate::inputs::read_bytes;
 
-/// The file of ordinary tokens.
-const RANK_FILE: &str = "tiktoken.model";
 /// The file that names the control tokens.
 const SPECIALS_FILE: &str = "tokenizer_config.json";
+/// Its size at most; the released one has 10 kB.
+const SPECIALS_BYTES_MAX: u64 = 16 << 20;
 
 /// The vocabulary at `place`, a directory or a rank file, for a model of
 /// `vocab_size` ids; without it, for as many as the vocabulary has. `None` when
@@ -24,22 +25,22 @@ const SPECIALS_FILE: &str = "tokenizer_config.json";
 /// Files that cannot be read, are malformed or do not belong together.
 pub(crate) fn open(place: &Path, vocab_size: Option<usize>) -> Result<Option<Tokenizer>, CliError> {
     let rank_path = if place.is_dir() {
-        place.join(RANK_FILE)
+        place.join(VOCABULARY_NAME)
     } else {
         place.to_owned()
     };
     if place.is_dir() && !rank_path.exists() {
         return Ok(None);
     }
-    let file = RankFile::parse(&rank_path, &read_bytes(&rank_path)?)?;
-    let ranks = RankTable::new(file.iter())?;
+    let file = RankFile::parse(&rank_path, &read_small(&rank_path, RANK_FILE_BYTES_MAX)?)?;
+    let ranks = RankTable::new(file.tokens().zip(0..))?;
     let base = ranks.rank_count();
     let vocab_size = vocab_size.map_or(base + RESERVED_SLOT_COUNT, |size| {
         u32::try_from(size).expect("capped by the config reader")
     });
     let specials_path = rank_path.with_file_name(SPECIALS_FILE);
     let specials = if specials_path.exists() {
-        let bytes = read_bytes(&specials_path)?;
+        let bytes = read_small(&specials_path, SPECIALS_BYTES_MAX)?;
         Specials::from_tokenizer_config(&specials_path, &bytes, base, vocab_size)?
     } else {
         Specials::kimi_k3(base)
@@ -79,10 +80,10 @@ pub(crate) fn for_tool(args: &VocabularyArgs) -> Result<Tokenizer, CliError> {
 /// `vocab_size` of the model's configuration, when it has one: a vocabulary
 /// may lie in a directory of its own.
 fn config_vocab_size(model: &Path) -> Result<Option<usize>, CliError> {
-    let path = model.join("config.json");
+    let path = model.join(CONFIG_NAME);
     if !path.exists() {
         return Ok(None);
     }
-    let config = KimiK3Config::parse(&path, &read_bytes(&path)?)?;
+    let config = KimiK3Config::parse(&path, &read_small(&path, MAX_CONFIG_BYTES)?)?;
     Ok(Some(config.vocab_size))
 }

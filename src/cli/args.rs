@@ -71,7 +71,7 @@ pub(crate) struct ModelArgs {
     /// It holds config.json, the *.safetensors shards and, for text,
     /// tiktoken.model. A directory that has the name of a command is reachable
     /// as ./tokenize. An empty K3_MODEL counts as unset.
-    #[arg(value_name = "MODEL", help_heading = "Model")]
+    #[arg(value_name = "MODEL", help_heading = None)]
     pub model: Option<PathBuf>,
 
     /// Further directory that holds shards (repeatable)
@@ -85,7 +85,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Directory or file of the vocabulary [default: MODEL] [alias: --tok]
+    /// Where tiktoken.model is [default: MODEL] [alias: --tok]
     ///
     /// A directory with tiktoken.model (and tokenizer_config.json, which names
     /// the control tokens; without it the released names are used), or the
@@ -118,7 +118,7 @@ pub(crate) struct PromptArgs {
     )]
     pub prompt: Option<String>,
 
-    /// File with the text to continue, `-` for standard input
+    /// File with the text; `-` reads standard input
     #[arg(long, value_name = "FILE", group = "input")]
     pub prompt_file: Option<PathBuf>,
 
@@ -126,7 +126,7 @@ pub(crate) struct PromptArgs {
     #[arg(long, value_name = "LIST", group = "input", allow_hyphen_values = true)]
     pub ids: Option<String>,
 
-    /// File with token ids, `-` for standard input
+    /// File with token ids; `-` reads standard input
     ///
     /// Ids separated by blanks, line ends or commas, or one JSON array as
     /// `k3 tokenize --json` writes it.
@@ -145,19 +145,19 @@ pub(crate) struct GenerationArgs {
     #[arg(short = 'n', long = "gen", value_name = "N", value_parser = values::count(0, POSITIONS_MAX), allow_negative_numbers = true)]
     pub gen_count: Option<u64>,
 
-    /// Sampling temperature; 0 takes the likeliest token [default: 0]
+    /// Temperature; 0 takes the likeliest token [default: 0]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
-    /// Sample among the K likeliest tokens; 0 among all [default: 0]
+    /// Sample among the K likeliest; 0 for all [default: 0]
     #[arg(long, value_name = "K", value_parser = values::count(0, POSITIONS_MAX), allow_negative_numbers = true)]
     pub top_k: Option<u64>,
 
-    /// Sample among the likeliest tokens that hold this share [default: 1]
+    /// Sample among the likeliest with this share [default: 1]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f64>,
 
-    /// Drop tokens below this share of the likeliest [default: 0]
+    /// Drop what is below P times the likeliest [default: 0]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub min_p: Option<f32>,
 
@@ -175,7 +175,7 @@ pub(crate) struct GenerationArgs {
     #[arg(long)]
     pub ignore_eos: bool,
 
-    /// Check how often the likeliest token is the given next one
+    /// Check how often the next given token is the likeliest
     ///
     /// Reads the prompt once and compares, at each of its positions, the
     /// likeliest token with the one that follows. Prints count, share and the
@@ -189,7 +189,7 @@ pub(crate) struct GenerationArgs {
     #[arg(long)]
     pub recompute: bool,
 
-    /// Accepted from users of other engines: this is the default
+    /// The default; accepted for users of other engines
     #[arg(long, conflicts_with = "recompute")]
     pub incremental: bool,
 }
@@ -202,25 +202,26 @@ pub(crate) struct ExecutionArgs {
     #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
-    /// Instruction set: scalar, avx2 or avx512 [default: the best here]
+    /// scalar, avx2 or avx512 [default: the best here]
     ///
-    /// The results are the same bits with each.
-    #[arg(long, value_name = "ISA", value_parser = values::IsaParser)]
+    /// Instruction set of the kernels. The results are the same bits with each.
+    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
     pub isa: Option<Isa>,
 
-    /// Form of the latent attention: latent or expanded [default: latent]
+    /// Attention: latent or expanded [default: latent]
     ///
     /// Both evaluate the same formula and differ in rounding, some 1e-6 of the
     /// largest logit. `expanded` keeps keys and values of every head and takes
     /// far more memory per position.
-    #[arg(long, value_name = "FORM", value_parser = values::AttentionParser, default_value = "latent", hide_default_value = true)]
+    #[arg(long, value_name = "FORM", value_parser = values::AttentionParser,
+        hide_possible_values = true, default_value = "latent", hide_default_value = true)]
     pub attention: AttentionForm,
 
-    /// Prompt positions per sweep through the layers [default: 64]
+    /// Prompt positions per sweep [default: 64]
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub chunk: Option<u64>,
 
-    /// Most positions of prompt and answer together [default: 4096]
+    /// Most positions, prompt and answer [default: 4096]
     ///
     /// Memory is reserved for the prompt and the tokens asked for, never for
     /// more than this.
@@ -232,11 +233,11 @@ pub(crate) struct ExecutionArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Write the run report, ids included, as JSON
+    /// Write the report, ids included, as JSON
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
-    /// Print the run report as JSON on standard output, not the text
+    /// Print the report as JSON instead of the text
     #[arg(long)]
     pub json: bool,
 
@@ -247,7 +248,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub dump_logits: Option<PathBuf>,
 
-    /// With --dump-logits: the logits of every prompt position
+    /// With --dump-logits: those of every prompt position
     #[arg(long, requires = "dump_logits")]
     pub all_positions: bool,
 
@@ -258,7 +259,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, alias = "dump-cache-trace", value_name = "FILE")]
     pub dump_trace: Option<PathBuf>,
 
-    /// No report, notes or progress on standard error
+    /// No report, notes or progress
     #[arg(short, long)]
     pub quiet: bool,
 }

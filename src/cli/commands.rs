@@ -31,7 +31,7 @@ pub(crate) struct VocabularyArgs {
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
 
-    /// Directory or file of the vocabulary [default: MODEL] [alias: --tok]
+    /// Where tiktoken.model is [default: MODEL] [alias: --tok]
     #[arg(long, alias = "tok", value_name = "DIR")]
     pub tokenizer: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct TokenizeArgs {
     )]
     pub text: Option<String>,
 
-    /// File with the text to encode, `-` for standard input
+    /// File with the text to encode; `-` reads standard input
     #[arg(short, long, value_name = "FILE", group = "text_input")]
     pub file: Option<PathBuf>,
 
@@ -88,7 +88,7 @@ pub(crate) struct DetokenizeArgs {
     )]
     pub ids: Option<String>,
 
-    /// File with token ids, `-` for standard input
+    /// File with token ids; `-` reads standard input
     #[arg(long, value_name = "FILE", group = "ids_input")]
     pub ids_file: Option<PathBuf>,
 

@@ -32,14 +32,14 @@ Examples:
   Continue a text on the tiny checkpoint that comes with the source:
     k3 fixtures/tiny --prompt 'hello and' --gen 8
 
-  Continue token ids, keep a report and the first logits:
-    k3 fixtures/tiny --ids 3,4,5 --out run.json --dump-logits a.bin
-
   Sample, reproducibly:
     k3 fixtures/tiny -p hello --temperature 0.8 --top-p 0.95 --seed 7
 
-  Two instruction sets, the same bytes:
-    k3 fixtures/tiny -p hello -n 0 --isa scalar --dump-logits b.bin
+  Continue token ids, keep a report and the logits behind the first token:
+    k3 fixtures/tiny --ids 3,4,5 --out run.json --dump-logits a.bin
+
+  Another instruction set, the same bytes:
+    k3 fixtures/tiny --ids 3,4,5 -n 0 --isa scalar --dump-logits b.bin
     k3 compare a.bin b.bin
 
   A checkpoint on two drives:

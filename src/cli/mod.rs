@@ -39,9 +39,9 @@ mod tests {
         for arg in command.get_arguments() {
             let id = arg.get_id();
             assert!(arg.get_help().is_some(), "{id} has no help");
-            let built_in = ["help", "version"].contains(&id.as_str());
+            let plain = ["help", "version", "model"].contains(&id.as_str());
             assert!(
-                built_in || arg.get_help_heading().is_some(),
+                plain || arg.get_help_heading().is_some(),
                 "{id} has no heading"
             );
         }

@@ -1,6 +1,8 @@
 //! Progress of the phases a person waits for, on a terminal only.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::style::stderr_is_terminal;
 
@@ -17,12 +19,7 @@ impl Progress {
 
     /// A bar over `total` positions that are computed.
     pub(crate) fn positions(label: &'static str, total: u64, quiet: bool) -> Self {
-        Self::new(
-            label,
-            total,
-            quiet,
-            "{pos}/{len} tokens {per_sec} ETA {eta}",
-        )
+        Self::new(label, total, quiet, "{pos}/{len} {rate} ETA {eta}")
     }
 
     fn new(label: &'static str, total: u64, quiet: bool, counts: &str) -> Self {
@@ -35,6 +32,10 @@ impl Progress {
         let template = format!("{{msg:9}} [{{bar:20}}] {counts}");
         let style = ProgressStyle::with_template(&template).expect("the template is fixed");
         let bar = ProgressBar::with_draw_target(Some(total), target);
+        let style = style.with_key("rate", |state: &ProgressState, to: &mut dyn fmt::Write| {
+            // A screen that cannot take a number has nobody to tell.
+            let _ = write!(to, "{:.1} tokens/s", state.per_sec());
+        });
         bar.set_style(style.progress_chars("=> "));
         bar.set_message(label);
         Self(bar)

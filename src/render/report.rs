@@ -131,7 +131,7 @@ fn generated(report: &RunReport) -> String {
 }
 
 fn consumed(bytes: u64, count: u64, of: &str) -> String {
-    format!("{} in {count} {of}", Bytes(bytes))
+    format!("{}, {count} {of}", Bytes(bytes))
 }
 
 fn counted(count: usize, of: &str) -> String {

@@ -10,6 +10,7 @@ pub(crate) fn stderr_is_terminal() -> bool {
 /// Emphasis for standard error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
+    terminal: bool,
     coloured: bool,
 }
 
@@ -19,15 +20,25 @@ impl Style {
     pub(crate) fn detect() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        let terminal = stderr_is_terminal();
         Self {
-            coloured: stderr_is_terminal() && !set("NO_COLOR") && !dumb,
+            terminal,
+            coloured: terminal && !set("NO_COLOR") && !dumb,
         }
     }
 
     /// Never a colour.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
-        Self { coloured: false }
+        Self {
+            terminal: false,
+            coloured: false,
+        }
+    }
+
+    /// Whether a person looks at the text on a terminal.
+    pub(crate) fn is_terminal(self) -> bool {
+        self.terminal
     }
 
     /// An error's label.

@@ -8,12 +8,12 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 /// Instruction sets and thread counts that must not change a byte.
-pub const ISAS: [&str; 3] = ["scalar", "avx2", "avx512"];
+pub(crate) const ISAS: [&str; 3] = ["scalar", "avx2", "avx512"];
 
 /// The binary, in an environment that cannot reach into the tests.
-pub fn k3() -> Command {
+pub(crate) fn k3() -> Command {
     let mut command = Command::cargo_bin("k3").unwrap();
-    for name in ["K3_MODEL", "K3_THREADS", "NO_COLOR", "COLUMNS"] {
+    for name in ["K3_MODEL", "NO_COLOR", "COLUMNS"] {
         command.env_remove(name);
     }
     command.timeout(std::time::Duration::from_secs(120));
@@ -21,13 +21,13 @@ pub fn k3() -> Command {
 }
 
 /// Runs the binary with `args`.
-pub fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
+pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
     k3().args(args).output().unwrap()
 }
 
 /// Runs the binary, which must succeed, and gives its standard output.
 #[track_caller]
-pub fn stdout_of<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(args: &[S]) -> Vec<u8> {
+pub(crate) fn stdout_of<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(args: &[S]) -> Vec<u8> {
     let output = run(args);
     assert_eq!(
         output.status.code(),
@@ -41,7 +41,10 @@ pub fn stdout_of<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(args: &[S]) -> Vec
 /// Runs the binary, which must exit with `code`, and gives what it says on
 /// standard error. Nothing refused may leave anything on standard output.
 #[track_caller]
-pub fn refusal<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(code: i32, args: &[S]) -> String {
+pub(crate) fn refusal<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(
+    code: i32,
+    args: &[S],
+) -> String {
     let output = run(args);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
@@ -61,39 +64,39 @@ pub fn refusal<S: AsRef<std::ffi::OsStr> + std::fmt::Debug>(code: i32, args: &[S
 }
 
 /// A committed fixture.
-pub fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fixtures")
         .join(name)
 }
 
 /// The tiny checkpoint with a vocabulary, as an argument.
-pub fn tiny() -> String {
+pub(crate) fn tiny() -> String {
     fixture("tiny").display().to_string()
 }
 
 /// One prompt of a fixture, in one form of attention.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub(crate) struct Case {
     /// Directory of the checkpoint.
-    pub model: PathBuf,
+    pub(crate) model: PathBuf,
     /// Name of the prompt.
-    pub name: String,
+    pub(crate) name: String,
     /// Form of attention.
-    pub form: &'static str,
+    pub(crate) form: &'static str,
     /// Prompt.
-    pub ids: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
     /// Greedy continuation.
-    pub generated_ids: Vec<u32>,
+    pub(crate) generated_ids: Vec<u32>,
     /// Logits of the last prompt position.
-    pub logits: Vec<u8>,
+    pub(crate) logits: Vec<u8>,
     /// Logits of every prompt position, for one prompt of each checkpoint.
-    pub all_logits: Option<Vec<u8>>,
+    pub(crate) all_logits: Option<Vec<u8>>,
 }
 
 impl Case {
     /// Arguments that run the prompt.
-    pub fn args(&self) -> Vec<String> {
+    pub(crate) fn args(&self) -> Vec<String> {
         let model = self.model.display().to_string();
         let own = [
             "--ids",
@@ -111,7 +114,7 @@ impl Case {
 
     /// Runs the prompt with `extra` arguments and checks ids and logits.
     #[track_caller]
-    pub fn check(&self, extra: &[&str]) {
+    pub(crate) fn check(&self, extra: &[&str]) {
         let dir = tempfile::tempdir().unwrap();
         let dump = dir.path().join("logits.bin");
         let report = dir.path().join("run.json");
@@ -145,7 +148,7 @@ impl Case {
 }
 
 /// Every prompt of a committed checkpoint in both forms of attention.
-pub fn cases(checkpoint: &str) -> Vec<Case> {
+pub(crate) fn cases(checkpoint: &str) -> Vec<Case> {
     let model = fixture(checkpoint);
     let path = model.join("expected.json");
     let expected = json(&std::fs::read(&path).unwrap_or_else(|error| {
@@ -176,7 +179,7 @@ pub fn cases(checkpoint: &str) -> Vec<Case> {
 }
 
 /// The case of one prompt in one form.
-pub fn case(checkpoint: &str, name: &str, form: &str) -> Case {
+pub(crate) fn case(checkpoint: &str, name: &str, form: &str) -> Case {
     let found = cases(checkpoint)
         .into_iter()
         .find(|case| case.name == name && case.form == form);
@@ -184,7 +187,7 @@ pub fn case(checkpoint: &str, name: &str, form: &str) -> Case {
 }
 
 /// The instruction sets that run here, as `k3 --version` tells.
-pub fn isas() -> Vec<&'static str> {
+pub(crate) fn isas() -> Vec<&'static str> {
     let version = String::from_utf8(stdout_of(&["--version"])).unwrap();
     let line = version
         .lines()
@@ -197,7 +200,7 @@ pub fn isas() -> Vec<&'static str> {
 }
 
 /// Ids as `--ids` takes them.
-pub fn list(ids: &[u32]) -> String {
+pub(crate) fn list(ids: &[u32]) -> String {
     ids.iter()
         .map(ToString::to_string)
         .collect::<Vec<_>>()
@@ -206,7 +209,7 @@ pub fn list(ids: &[u32]) -> String {
 
 /// Parsed JSON.
 #[track_caller]
-pub fn json(bytes: &[u8]) -> Value {
+pub(crate) fn json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|error| {
         panic!("{error}: {}", String::from_utf8_lossy(bytes));
     })
@@ -214,13 +217,13 @@ pub fn json(bytes: &[u8]) -> Value {
 
 /// A JSON array of ids.
 #[track_caller]
-pub fn ids_of(value: &Value) -> Vec<u32> {
+pub(crate) fn ids_of(value: &Value) -> Vec<u32> {
     let id = |value: &Value| u32::try_from(value.as_u64().unwrap()).unwrap();
     value.as_array().unwrap().iter().map(id).collect()
 }
 
 /// Names in a directory, sorted.
-pub fn names(dir: &Path) -> Vec<String> {
+pub(crate) fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     let names: BTreeMap<String, ()> = entries
         .map(|entry| (entry.unwrap().file_name().into_string().unwrap(), ()))

@@ -1,6 +1,6 @@
 //! What is refused, with which exit code, and how it is said.
 
-use crate::common::{case, fixture, k3, refusal, run, stdout_of, tiny};
+use crate::common::{case, fixture, k3, names, refusal, run, stdout_of, tiny};
 
 /// Arguments that would run, were it not for what the test adds.
 fn with<'a>(model: &'a str, extra: &[&'a str]) -> Vec<&'a str> {
@@ -124,7 +124,7 @@ fn numbers_out_of_range() {
     ] {
         let said = refusal(2, &with(&model, &[option, value]));
         assert!(
-            said.contains(option) && said.contains(value),
+            said.contains(option) && said.to_lowercase().contains(value),
             "{option} {value}: {said}"
         );
     }
@@ -274,23 +274,52 @@ fn a_text_prompt_needs_a_vocabulary_and_says_where_it_comes_from() {
 #[test]
 fn a_damaged_or_foreign_checkpoint_is_told_by_name() {
     let empty = tempfile::tempdir().unwrap();
-    let path = empty.path().to_str().unwrap();
-    let output = run(&[path, "--ids", "3"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
-    assert!(said.contains("config.json"), "{said}");
+    let said = refusal(2, &[empty.path().to_str().unwrap(), "--ids", "3"]);
+    assert!(
+        said.contains("safetensors") || said.contains("config.json"),
+        "{said}"
+    );
 
     let said = refusal(2, &["/no/such/model", "--ids", "3"]);
     assert!(said.contains("/no/such/model"), "{said}");
 
+    let said = refusal(2, &with(&tiny(), &["--config", "/no/such/config"]));
+    assert!(said.contains("/no/such/config"), "{said}");
+
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), r#"{"model_type": "llama"}"#).unwrap();
     let config = config.path().to_str().unwrap();
-    let said = refusal(2, &with(&tiny(), &["--config", config]));
-    assert!(
-        said.contains(config) && said.contains("hidden_size"),
-        "{said}"
-    );
+    let output = run(&with(&tiny(), &["--config", config]));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    // All that is missing, at once.
+    for word in [config, "hidden_size", "attn_res_block_size", "way out"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+#[test]
+fn a_shard_that_is_cut_short_fails_and_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture("tiny")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let model = dir.path().display().to_string();
+    let name = names(dir.path())
+        .into_iter()
+        .find(|name| name.ends_with("safetensors"))
+        .unwrap();
+    let shard = std::fs::File::options()
+        .write(true)
+        .open(dir.path().join(&name))
+        .unwrap();
+    shard.set_len(shard.metadata().unwrap().len() - 1).unwrap();
+    let said = refusal(1, &with(&model, &[]));
+    assert!(said.contains(&name), "{said}");
+    std::fs::remove_file(dir.path().join(&name)).unwrap();
+    let said = refusal(2, &with(&model, &[]));
+    assert!(said.contains(&name), "{said}");
 }
 
 #[test]

@@ -28,8 +28,8 @@ pub(super) fn comparison(found: &Comparison) -> String {
         (
             "relative",
             format!(
-                "{:.3e} of the largest |logit| of its row",
-                found.max_relative
+                "{} of the largest |logit| of its row",
+                number(found.max_relative)
             ),
         ),
         ("argmax", argmax(found, worst)),
@@ -77,9 +77,21 @@ fn largest(found: &Comparison, worst: &RowComparison) -> String {
         _ => format!(" of row {}", worst.row),
     };
     format!(
-        "{:.3e} at id {}{place}",
-        found.max_abs_difference, worst.max_at
+        "{} at id {}{place}",
+        number(found.max_abs_difference),
+        worst.max_at
     )
+}
+
+/// Four digits, in powers of ten where that is shorter.
+fn number(value: f64) -> String {
+    if value == 0.0 {
+        "0".to_owned()
+    } else if (1e-3..1e5).contains(&value) {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.3e}")
+    }
 }
 
 fn argmax(found: &Comparison, worst: &RowComparison) -> String {

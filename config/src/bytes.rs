@@ -14,7 +14,8 @@ use std::str::FromStr;
 /// assert_eq!(budget, Bytes(1_610_612_736));
 /// assert_eq!(budget.to_string(), "1.61 GB (1.50 GiB)");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+#[serde(transparent)]
 pub struct Bytes(pub u64);
 
 /// Why a text is not a byte count.
@@ -69,7 +70,7 @@ impl FromStr for Bytes {
 
 /// Decimal `number` times `scale`, rounded down, in integers throughout: a
 /// float would lose the last bytes of large budgets.
-fn parse_scaled(number: &str, scale: u64) -> Option<u64> {
+pub(crate) fn parse_scaled(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
         return None;
@@ -78,7 +79,11 @@ fn parse_scaled(number: &str, scale: u64) -> Option<u64> {
     if !digits_ok(whole) || !digits_ok(fraction) || fraction.len() > 12 {
         return None;
     }
-    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let whole: u128 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
     let mut total = whole.checked_mul(u128::from(scale))?;
     if !fraction.is_empty() {
         let digits = u32::try_from(fraction.len()).ok()?;
@@ -133,7 +138,17 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_size() {
-        for text in ["", "G", ".", "-1", "1e9", "8X", "1.2.3", "99999999999T", "1 G B"] {
+        for text in [
+            "",
+            "G",
+            ".",
+            "-1",
+            "1e9",
+            "8X",
+            "1.2.3",
+            "99999999999T",
+            "1 G B",
+        ] {
             check(text, None);
         }
         let error = "8X".parse::<Bytes>().unwrap_err().to_string();

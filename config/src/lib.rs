@@ -1,14 +1,59 @@
-//! The memory dial: byte counts and what a model costs.
+//! The memory dial: from a size to a plan, and what settings say on the way.
 //!
-//! Everything here is pure arithmetic. [`ModelFootprint`] is the one place
-//! where a model family states its sizes; whoever plans memory or predicts
-//! bytes per token reads them from here and from nowhere else.
+//! A run has one budget. [`Settings`] says how large it is and where that was
+//! said, [`HostMemory`] what the machine offers if nobody did,
+//! [`ModelFootprint`] what the model costs, and [`plan()`] divides the budget
+//! into reservations before anything is reserved, or refuses with the exact
+//! figure that would do.
 //!
-//! Invariants: no file is opened, no memory reserved, no unit but bytes.
+//! Invariants
+//!
+//! - The crate reserves no memory for a model and opens no file of one. Only
+//!   [`HostMemory::read`] and [`HostCpu::read`] open files at all: those in
+//!   which the kernel describes the machine.
+//! - [`ModelFootprint`] is the one place where a model family states its
+//!   sizes; whoever plans memory or predicts bytes per token reads them here.
+//! - Sizes are bytes. What is not known about the machine is said to be
+//!   unknown; no figure is guessed.
+//!
+//! Map: [`bytes`](Bytes) · [`preset`](Preset) · [`budget`](MemoryBudget) ·
+//! [`footprint`](ModelFootprint) · [`plan`](BudgetPlan) ·
+//! [`host`](HostMemory) · [`settings`](Settings) · [`origin`](Origin) ·
+//! [`choices`](Pins) · [`error`](ConfigError).
 #![forbid(unsafe_code)]
 
+mod budget;
 mod bytes;
+mod choices;
+mod error;
 mod footprint;
+mod host;
+mod names;
+mod origin;
+mod plan;
+mod preset;
+mod settings;
 
+pub use budget::{BudgetOrigin, Gigabytes, MemoryBudget, MemoryRequest, ParseMemoryError};
 pub use bytes::{Bytes, ParseBytesError};
+pub use choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins};
+pub use error::ConfigError;
 pub use footprint::{BlockFootprint, BlockKind, ModelFootprint};
+pub use host::{
+    AUTO_RESERVE_MIN, AUTO_RESERVE_PERCENT, AutoBudget, CgroupLimit, CgroupVersion, CpuCount,
+    CpuQuota, HostCpu, HostMemory, HostProblem, MemlockLimit, ProblemArea, TransparentHugepages,
+};
+pub use names::UnknownName;
+pub use origin::{Origin, Sourced};
+pub use plan::{
+    ArenaLayout, BudgetPlan, DiskForecast, LineKind, PinMap, PinSummary, PlanLine, PlanRefusal,
+    PlanRequest, Prediction, RingPlan, Shortfall, SlotPlan, WorkspaceShape, pinned_blocks, plan,
+};
+pub use preset::{
+    DEFAULT_CHUNK_POSITIONS, DEFAULT_CONTEXT_POSITIONS, Preset, SMALL_BUDGET,
+    SMALL_CHUNK_POSITIONS, default_chunk_positions,
+};
+pub use settings::{
+    DEFAULT_BLOCK_BYTES, PathList, PositiveCount, SETTING_KEYS, SettingKey, SettingProblem,
+    SettingRow, SettingSources, SettingValues, Settings, SettingsErrors, SettingsFile,
+};

@@ -1,0 +1,68 @@
+//! Where a value came from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::preset::Preset;
+
+/// Who decided a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Nobody: it is the default.
+    Default,
+    /// The preset in force.
+    Preset(Preset),
+    /// A line of the settings file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An environment variable.
+    Environment {
+        /// Its name.
+        variable: String,
+    },
+    /// A flag of the command line.
+    Flag {
+        /// Its name with dashes.
+        name: String,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Preset(preset) => write!(f, "preset {preset}"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment { variable } => f.write_str(variable),
+            Self::Flag { name } => f.write_str(name),
+        }
+    }
+}
+
+/// A value and who decided it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Who decided it.
+    pub origin: Origin,
+}
+
+impl<T> Sourced<T> {
+    /// `value` as `origin` wants it.
+    pub fn new(value: T, origin: Origin) -> Self {
+        Self { value, origin }
+    }
+
+    /// `value` because nobody said otherwise.
+    pub fn default_value(value: T) -> Self {
+        Self::new(value, Origin::Default)
+    }
+}

@@ -1,0 +1,91 @@
+//! What a plan is made from.
+
+use crate::budget::MemoryBudget;
+use crate::choices::Pins;
+use crate::footprint::ModelFootprint;
+
+use super::arena::ArenaLayout;
+
+/// The largest sweep the family's buffers must serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkspaceShape {
+    /// Positions in one sweep.
+    pub positions: u64,
+    /// Positions of one sweep that want logits.
+    pub logit_rows: u64,
+    /// Longest sequence, in positions.
+    pub context_positions: u64,
+    /// Workers that compute at the same time.
+    pub workers: u64,
+}
+
+/// Everything a plan depends on. Sizes are in bytes.
+#[derive(Clone, Copy)]
+pub struct PlanRequest<'a> {
+    /// What the model costs.
+    pub footprint: &'a ModelFootprint,
+    /// What there is to spend.
+    pub budget: &'a MemoryBudget,
+    /// Positions every sequence has memory for, at least 1.
+    pub context_positions: u64,
+    /// Positions of one sweep, at least 1.
+    pub chunk_positions: u64,
+    /// Positions of one sweep that want logits; what exceeds the positions of
+    /// a sweep does not count.
+    pub logit_rows: u64,
+    /// Sequences that exist at the same time, at least 1.
+    pub sequences: u64,
+    /// Workers that compute at the same time, at least 1.
+    pub workers: u64,
+    /// Code, stacks and everything else a process has before it does a thing.
+    pub baseline_bytes: u64,
+    /// The vocabulary and its tables.
+    pub vocabulary_bytes: u64,
+    /// Where each tensor and expert lies.
+    pub index_bytes: u64,
+    /// What a speculative sweep needs to take positions back.
+    pub speculation_log_bytes: u64,
+    /// The family's buffers for a sweep of the given shape, per-worker scratch
+    /// included. Never less for a larger shape, and without overflow for any:
+    /// refusals try what would fit.
+    pub workspace: &'a dyn Fn(WorkspaceShape) -> u64,
+    /// Blocks that looking a layer ahead needs in memory (its routers), in any
+    /// order, each once; empty when it is off.
+    pub lookahead_blocks: &'a [usize],
+    /// Alignment of reads and arenas.
+    pub layout: ArenaLayout,
+    /// Bytes the read engine keeps in flight.
+    pub in_flight_bytes: u64,
+    /// Expert slots in all, transit and cache, instead of what fits.
+    pub slots: Option<u64>,
+    /// Which blocks to pin when not all of them fit.
+    pub pins: Pins,
+}
+
+impl PlanRequest<'_> {
+    /// The shape of the largest sweep at the given limits: sequences cannot
+    /// bring more positions than they have memory for.
+    pub(super) fn shape(&self, context_positions: u64, chunk_positions: u64) -> WorkspaceShape {
+        assert!(context_positions > 0 && chunk_positions > 0);
+        let positions = chunk_positions.min(context_positions.saturating_mul(self.sequences));
+        assert!(positions > 0, "a sweep has a position");
+        WorkspaceShape {
+            positions,
+            logit_rows: self.logit_rows.min(positions),
+            context_positions,
+            workers: self.workers,
+        }
+    }
+
+    /// # Panics
+    ///
+    /// If the request breaks what its fields promise.
+    pub(super) fn check(&self) {
+        assert!(self.context_positions > 0, "a context has a position");
+        assert!(self.chunk_positions > 0, "a sweep has a position");
+        assert!(self.sequences > 0, "a plan is for at least one sequence");
+        assert!(self.workers > 0, "somebody computes");
+        let blocks = self.footprint.blocks.len();
+        assert!(self.lookahead_blocks.iter().all(|&index| index < blocks));
+    }
+}

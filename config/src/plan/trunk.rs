@@ -1,0 +1,223 @@
+//! The trunk's share: the read-ahead ring and the pinned blocks.
+
+use crate::choices::Pins;
+
+use super::arena::ArenaLayout;
+use super::largest_fitting;
+use super::pins::{PinMap, cost_of, select};
+use super::refusal::PlanRefusal;
+use super::request::PlanRequest;
+
+/// Places of the ring when memory allows: enough that the disk works on while
+/// a layer's experts are multiplied.
+pub(super) const RING_PLACES_MAX: u64 = 64;
+/// Of a small trunk the ring takes no more than one part in this many, so
+/// that the rest can be pinned.
+const RING_TRUNK_PARTS: u64 = 16;
+/// Blocks the arithmetic may hold at once: the one in use and the next.
+const RING_LEASED: u64 = 2;
+/// Blocks in flight beyond this many are not worth memory, however small.
+const RING_IN_FLIGHT_MAX: u64 = 8;
+/// No trunk is larger; beyond it the arithmetic would leave its bounds.
+const TRUNK_BYTES_MAX: u128 = 1 << 62;
+
+/// What the trunk can be given, whatever the budget is.
+pub(super) struct Trunk {
+    /// Room each block takes in an arena.
+    costs: Vec<u64>,
+    /// Blocks that stay in memory in any case.
+    pub(super) lookahead: PinMap,
+    /// Arena bytes of those.
+    pub(super) lookahead_bytes: u128,
+    /// Arena bytes of all other blocks.
+    all_bytes: u128,
+    /// Room of one place of the ring: it takes any block that is not pinned.
+    pub(super) place_bytes: u64,
+    pub(super) ring_least: u64,
+    pub(super) ring_default: u64,
+    /// `--trunk-gb`: these blocks, neither more nor fewer.
+    exact: Option<PinMap>,
+    pins: Pins,
+    layout: ArenaLayout,
+}
+
+/// What the trunk is given.
+pub(super) struct TrunkShare {
+    pub(super) ring_places: u64,
+    pub(super) ring_bytes: u128,
+    /// Pinned blocks, those for looking ahead not among them.
+    pub(super) pinned: PinMap,
+    /// Arena bytes of the pinned blocks.
+    pub(super) pinned_bytes: u128,
+    /// Whether more memory would not change the share.
+    pub(super) is_complete: bool,
+}
+
+impl Trunk {
+    pub(super) fn new(request: &PlanRequest<'_>) -> Result<Self, PlanRefusal> {
+        let layout = request.layout;
+        let blocks = &request.footprint.blocks;
+        let raw: u128 = blocks.iter().map(|block| u128::from(block.bytes)).sum();
+        if raw >= TRUNK_BYTES_MAX / 2 {
+            return Err(PlanRefusal::TrunkTooLarge { bytes: raw });
+        }
+        let costs: Vec<u64> = blocks
+            .iter()
+            .map(|block| layout.window_bytes(block.bytes))
+            .collect();
+        let mut lookahead = PinMap::empty(costs.len());
+        request
+            .lookahead_blocks
+            .iter()
+            .for_each(|&index| lookahead.pin(index));
+        let others = || (0..costs.len()).filter(|&index| !lookahead.is_pinned(index));
+        let count = others().count() as u64;
+        let total: u128 = others().map(|index| u128::from(costs[index])).sum();
+        if total >= TRUNK_BYTES_MAX {
+            return Err(PlanRefusal::TrunkTooLarge { bytes: total });
+        }
+        let place_bytes = others().map(|index| costs[index]).max().unwrap_or(0);
+        let in_flight = request
+            .in_flight_bytes
+            .div_ceil(place_bytes.max(1))
+            .clamp(1, RING_IN_FLIGHT_MAX);
+        let ring_least = (RING_LEASED + in_flight).min(count);
+        let ring_default =
+            (count / RING_TRUNK_PARTS).clamp(ring_least, RING_PLACES_MAX.max(ring_least));
+        let exact = request.budget.trunk.map(|bytes| {
+            let room = u128::from(bytes.0);
+            let room = if room >= total {
+                total
+            } else {
+                layout.whole_granules(room)
+            };
+            select(&costs, &lookahead, room, request.pins)
+        });
+        Ok(Self {
+            lookahead_bytes: layout.reserve(cost_of(&costs, &lookahead)),
+            all_bytes: layout.reserve(total),
+            place_bytes,
+            ring_least,
+            ring_default,
+            exact,
+            pins: request.pins,
+            layout,
+            costs,
+            lookahead,
+        })
+    }
+
+    /// The smallest share with which the trunk can be streamed.
+    pub(super) fn least_bytes(&self) -> u128 {
+        let least = match &self.exact {
+            Some(pinned) if self.is_all(pinned) => self.all_bytes,
+            Some(pinned) => self.ring_bytes(self.ring_least) + self.arena_bytes(pinned),
+            // Keeping a small trunk whole can be cheaper than streaming it.
+            None => self.ring_bytes(self.ring_least).min(self.all_bytes),
+        };
+        assert!(least <= self.all_bytes + self.ring_bytes(self.ring_least));
+        least
+    }
+
+    /// The share of exactly [`Self::least_bytes`].
+    pub(super) fn least(&self) -> TrunkShare {
+        let share = match &self.exact {
+            Some(pinned) if !self.is_all(pinned) => {
+                self.share(self.ring_least, pinned.clone(), false)
+            }
+            None if self.ring_bytes(self.ring_least) < self.all_bytes => {
+                self.share(self.ring_least, PinMap::empty(self.costs.len()), false)
+            }
+            _ => self.whole(),
+        };
+        assert_eq!(share.ring_bytes + share.pinned_bytes, self.least_bytes());
+        share
+    }
+
+    /// The share out of `room`, which is at least [`Self::least_bytes`].
+    ///
+    /// Everything is pinned as soon as that fits, and then no ring is needed:
+    /// the first sweep reads each block into its own place. Otherwise the ring
+    /// grows to its default first, and what is left pins blocks.
+    pub(super) fn share_of(&self, room: u128) -> TrunkShare {
+        assert!(room >= self.least_bytes(), "the least share fits");
+        let share = match &self.exact {
+            Some(pinned) if self.is_all(pinned) => self.whole(),
+            Some(pinned) => {
+                let ring = self.grown_ring(room - self.arena_bytes(pinned));
+                self.share(ring, pinned.clone(), ring == self.ring_default)
+            }
+            None if room >= self.all_bytes => self.whole(),
+            None => {
+                let ring = self.grown_ring(room);
+                let left = room - self.ring_bytes(ring);
+                // Blocks are pinned only beside a full ring, or a larger ring
+                // could come at the price of pinned blocks.
+                let pin_room = if ring == self.ring_default {
+                    self.layout.whole_granules(left)
+                } else {
+                    0
+                };
+                let pinned = select(&self.costs, &self.lookahead, pin_room, self.pins);
+                self.share(ring, pinned, false)
+            }
+        };
+        assert!(
+            share.ring_bytes + share.pinned_bytes <= room,
+            "the share fits"
+        );
+        share
+    }
+
+    /// All pinned blocks of `share`, those for looking ahead among them.
+    pub(super) fn all_pinned(&self, share: &TrunkShare) -> PinMap {
+        let mut map = share.pinned.clone();
+        self.lookahead.pinned().for_each(|index| map.pin(index));
+        assert_eq!(
+            map.pinned_count(),
+            share.pinned.pinned_count() + self.lookahead.pinned_count()
+        );
+        map
+    }
+
+    fn grown_ring(&self, room: u128) -> u64 {
+        let fits = |places| self.ring_bytes(places) <= room;
+        let ring = largest_fitting(self.ring_least, self.ring_default, fits);
+        ring.expect("the least ring fits")
+    }
+
+    fn whole(&self) -> TrunkShare {
+        let pinned = select(&self.costs, &self.lookahead, u128::MAX, self.pins);
+        assert!(self.is_all(&pinned), "unlimited room pins everything");
+        self.share(0, pinned, true)
+    }
+
+    fn share(&self, ring_places: u64, pinned: PinMap, is_complete: bool) -> TrunkShare {
+        assert!(ring_places == 0 || ring_places >= self.ring_least);
+        assert!(
+            ring_places > 0 || self.is_all(&pinned),
+            "unpinned blocks need a ring"
+        );
+        TrunkShare {
+            ring_places,
+            ring_bytes: self.ring_bytes(ring_places),
+            pinned_bytes: self.arena_bytes(&pinned),
+            pinned,
+            is_complete,
+        }
+    }
+
+    fn ring_bytes(&self, places: u64) -> u128 {
+        assert!(places <= RING_PLACES_MAX.max(self.ring_least));
+        self.layout
+            .reserve(u128::from(places) * u128::from(self.place_bytes))
+    }
+
+    fn arena_bytes(&self, pinned: &PinMap) -> u128 {
+        self.layout.reserve(cost_of(&self.costs, pinned))
+    }
+
+    fn is_all(&self, pinned: &PinMap) -> bool {
+        pinned.pinned_count() + self.lookahead.pinned_count() == self.costs.len()
+    }
+}

@@ -1,0 +1,146 @@
+//! The keys, stated once, and a layer of values for them.
+
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::budget::{Gigabytes, MemoryRequest};
+use crate::bytes::Bytes;
+use crate::choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins};
+use crate::origin::{Origin, Sourced};
+use crate::preset::Preset;
+
+use super::value::{PathList, PositiveCount, SettingValue};
+
+/// The name of a setting, in every layer's spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SettingKey(&'static str);
+
+impl SettingKey {
+    /// As in the settings file: `trunk_gb`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// As a flag: `--trunk-gb`.
+    #[must_use]
+    pub fn flag(self) -> String {
+        format!("--{}", self.0.replace('_', "-"))
+    }
+
+    /// As an environment variable: `K3_TRUNK_GB`.
+    #[must_use]
+    pub fn variable(self) -> String {
+        format!("K3_{}", self.0.to_ascii_uppercase())
+    }
+}
+
+macro_rules! setting_keys {
+    ($($(#[$meta:meta])* $key:ident: $type:ty,)+) => {
+        /// Every setting, in the order they are shown in.
+        pub const SETTING_KEYS: &[SettingKey] = &[$(SettingKey(stringify!($key))),+];
+
+        /// Their names, for suggestions.
+        pub(super) const KEY_NAMES: &[&str] = &[$(stringify!($key)),+];
+
+        /// Values of one layer, without their origin: what the flags of a
+        /// command line come to.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct SettingValues {
+            $($(#[$meta])* pub $key: Option<$type>,)+
+        }
+
+        impl SettingValues {
+            /// The same values with the origin of each.
+            pub(super) fn into_layer(self, origin: impl Fn(SettingKey) -> Origin) -> Layer {
+                Layer {
+                    $($key: self
+                        .$key
+                        .map(|value| Sourced::new(value, origin(SettingKey(stringify!($key))))),)+
+                }
+            }
+        }
+
+        /// Values of one layer with their origins.
+        #[derive(Debug, Clone, Default)]
+        pub(super) struct Layer {
+            $(pub(super) $key: Option<Sourced<$type>>,)+
+        }
+
+        impl Layer {
+            /// Sets the key called `name`, which exists, from its text.
+            pub(super) fn set(
+                &mut self,
+                name: &str,
+                items: &[OsString],
+                folder: Option<&Path>,
+                origin: Origin,
+            ) -> Result<(), String> {
+                match name {
+                    $(stringify!($key) => {
+                        let value = <$type as SettingValue>::from_items(items, folder)?;
+                        self.$key = Some(Sourced::new(value, origin));
+                    })+
+                    _ => unreachable!("`{name}` is not a key"),
+                }
+                Ok(())
+            }
+
+            /// This layer with every value that `above` has.
+            pub(super) fn overridden_by(self, above: Self) -> Self {
+                Self {
+                    $($key: above.$key.or(self.$key),)+
+                }
+            }
+        }
+
+        /// The items within the environment variable of the key called
+        /// `name`, which exists.
+        pub(super) fn split_variable(name: &str, value: &OsStr) -> Vec<OsString> {
+            match name {
+                $(stringify!($key) => <$type as SettingValue>::split_variable(value),)+
+                _ => unreachable!("`{name}` is not a key"),
+            }
+        }
+    };
+}
+
+setting_keys! {
+    /// How much memory.
+    memory: MemoryRequest,
+    /// A named amount of memory.
+    preset: Preset,
+    /// Bytes of pinned trunk.
+    trunk_gb: Gigabytes,
+    /// Bytes of expert cache.
+    cache_gb: Gigabytes,
+    /// Positions each sequence has memory for.
+    context: PositiveCount,
+    /// Positions of one sweep.
+    chunk: PositiveCount,
+    /// Compute threads.
+    threads: PositiveCount,
+    /// Instruction set.
+    isa: IsaChoice,
+    /// Read engine.
+    engine: EngineChoice,
+    /// Largest size of a block.
+    block_bytes: Bytes,
+    /// Which blocks are pinned.
+    pins: Pins,
+    /// Which experts stay.
+    policy: CachePolicy,
+    /// Expert slots in all.
+    slots: PositiveCount,
+    /// Experts of the next layer that are read ahead; 0 is off.
+    lookahead: u32,
+    /// Attention form.
+    attention: AttentionChoice,
+    /// Further folders that hold shards.
+    root: PathList,
+    /// Folder or file of the tokenizer.
+    tokenizer: PathBuf,
+    /// Where metrics are served.
+    metrics_listen: SocketAddr,
+}

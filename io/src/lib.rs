@@ -15,12 +15,55 @@
 //! | [`FileReader`] | positional reads of one file |
 //! | [`CheckpointFiles`] | the files of a checkpoint directory |
 //! | [`read_small`] | a whole file, up to a limit |
-#![forbid(unsafe_code)]
+//!
+//! Weights take another way than headers and small files: direct reads into
+//! long-lived memory, several requests at a time.
+//!
+//! | item | purpose |
+//! |---|---|
+//! | [`HugeArena`] | memory reserved once, in huge pages where there are any |
+//! | [`SlotArena`], [`RingArena`] | its parts, lent as [`WriteLease`] and [`ReadLease`] |
+//! | [`AlignedWindow`] | what a direct read must cover to get some bytes |
+//! | [`FileTable`] | the files reads go to, each direct where the file system allows |
+//! | [`ReadEngine`] | requests in, filled leases out: [`UringEngine`], [`PreadEngine`] |
+//! | [`DiskProfile`] | what the disk gives, measured through an engine |
+//!
+//! - Memory that the kernel may write is owned by the request until the last
+//!   read of it has completed, whoever lost interest meanwhile.
+//! - Every request is answered exactly once.
+//! - Unsafe code lives in `arena::map`, `arena::range`, `lease::handles`, `direct::dio`,
+//!   `engine::landing` and `engine::uring`; what decides who may touch which
+//!   byte (lease states, ring, layout, retries) is safe and tested apart.
+#![deny(unsafe_op_in_unsafe_fn)]
 
+mod arena;
 mod checkpoint;
+mod direct;
+mod engine;
 mod error;
 mod file;
+mod lease;
+mod units;
+mod window;
 
+pub use arena::{HugeArena, PagePolicy, PageReport, PrefaultMethod, ResidentPages};
 pub use checkpoint::{CONFIG_NAME, CheckpointFiles, INDEX_NAME, VOCABULARY_NAME, read_vocabulary};
+pub use direct::{DirectFile, DirectPolicy, FileId, FileTable};
+#[cfg(feature = "testing")]
+pub use engine::conformance;
+pub use engine::{
+    DeviceCaps, DeviceCounters, EngineCaps, EngineConfig, EngineCounters, EngineError, EngineKind,
+    EnginePreference, FixedBuffers, PreadEngine, ReadClass, ReadDone, ReadEngine, ReadRequest,
+    SEGMENTS_MAX, Segment, UringEngine, open_engine,
+};
+#[cfg(any(test, feature = "testing"))]
+pub use engine::{Fault, FaultHook, ReadCall};
+#[cfg(feature = "testing")]
+pub use engine::{FaultyEngine, FaultyPlan};
 pub use error::IoError;
 pub use file::{FileReader, read_small};
+pub use lease::{
+    Generation, RING_ALIGNMENT, ReadLease, RingAllocation, RingArena, RingState, SlotArena,
+    SlotState, Word, WriteLease,
+};
+pub use window::{AlignedWindow, DioAlignment};

@@ -215,6 +215,12 @@ pub(crate) fn json(bytes: &[u8]) -> Value {
     })
 }
 
+/// A JSON count.
+#[track_caller]
+pub(crate) fn count_of(value: &Value) -> usize {
+    usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+
 /// A JSON array of ids.
 #[track_caller]
 pub(crate) fn ids_of(value: &Value) -> Vec<u32> {

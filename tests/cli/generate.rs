@@ -1,7 +1,7 @@
 //! Generation on the committed checkpoints: the same bytes whatever is varied.
 
 use crate::common::{
-    Case, case, cases, fixture, ids_of, isas, json, list, refusal, run, stdout_of, tiny,
+    Case, case, cases, count_of, fixture, ids_of, isas, json, list, refusal, run, stdout_of, tiny,
 };
 
 const CHECKPOINTS: [&str; 3] = ["tiny", "odd", "flat"];
@@ -108,12 +108,12 @@ fn teacher_forcing_agrees_with_what_was_generated() {
         assert_eq!(found["compared"], ids.len() - 1);
         assert!(ids_of(&report["generated_ids"]).is_empty());
         let disagreements = found["first_disagreements"].as_array().unwrap();
-        let agreed = found["agreed"].as_u64().unwrap();
-        assert_eq!(agreed as usize + disagreements.len(), ids.len() - 1);
+        let agreed = count_of(&found["agreed"]);
+        assert_eq!(agreed + disagreements.len(), ids.len() - 1);
         // Position p predicts p + 1: from the last prompt position on, what
         // was generated must be predicted.
         for entry in disagreements {
-            let position = entry[0].as_u64().unwrap() as usize;
+            let position = count_of(&entry[0]);
             assert!(
                 position + 1 < case.ids.len(),
                 "{entry} is in the generated part"

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{ids_of, json, k3, names, tiny};
+use crate::common::{count_of, ids_of, json, k3, names, tiny};
 
 fn start(args: &[&str]) -> Child {
     Command::new(k3().get_program())
@@ -95,7 +95,7 @@ fn tokens_and_report_are_kept() {
     assert_eq!(names(dir.path()), ["logits", "run.json", "trace"]);
     // The sweep that was cut short left nothing in the trace.
     let pairs = std::fs::read(dir.path().join("trace")).unwrap().len() / 8;
-    let positions = report["counts"]["positions"].as_u64().unwrap() as usize;
+    let positions = count_of(&report["counts"]["positions"]);
     assert_eq!(pairs % positions, 0);
 }
 

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::common::{case, json, k3, names, refusal, run, stdout_of, tiny};
+use crate::common::{case, count_of, json, k3, names, refusal, run, stdout_of, tiny};
 
 const OPTIONS: [&str; 3] = ["--out", "--dump-logits", "--dump-trace"];
 
@@ -170,7 +170,7 @@ fn the_trace_is_pairs_in_pick_order() {
     assert_eq!(falls + 1, 3);
     assert_eq!(report["counts"]["sweeps"], 3);
     // Each position of each MoE layer has top-k picks, all different.
-    let positions = report["counts"]["positions"].as_u64().unwrap() as usize;
+    let positions = count_of(&report["counts"]["positions"]);
     let layers: std::collections::BTreeSet<i32> = pairs.iter().map(|pair| pair[0]).collect();
     let top_k = pairs.len() / positions / layers.len();
     assert_eq!(pairs.len(), positions * layers.len() * top_k);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::common::{Case, ids_of, isas, json};
 
 /// Prompts of both checkpoints in one form; nothing without the data.
+#[allow(clippy::print_stderr, reason = "tells why nothing was checked")]
 fn cases(form: &'static str, prefix: &str) -> Option<Vec<Case>> {
     let Some(root) = std::env::var_os("K3_REFERENCE_DATA").filter(|root| !root.is_empty()) else {
         eprintln!("not run: K3_REFERENCE_DATA is not set");

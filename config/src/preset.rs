@@ -58,10 +58,10 @@ impl Preset {
             Self::Floor => "the smallest that runs Kimi K3",
             Self::Laptop => "a laptop with other things to do",
             Self::Desktop => "a desktop computer",
-            Self::Workstation => "most of the trunk stays in memory",
-            Self::Server => "all of the trunk stays in memory",
-            Self::Max => "the trunk and many experts stay in memory",
-            Self::Auto => "what the machine and its limits offer",
+            Self::Workstation => "most of the trunk in memory",
+            Self::Server => "all of the trunk in memory",
+            Self::Max => "all of the trunk and many experts",
+            Self::Auto => "what this machine can spare",
         }
     }
 
@@ -76,10 +76,14 @@ impl Preset {
             .max_by_key(|preset| preset.total())
     }
 
-    /// All presets as a table, one line each, at most 80 columns.
+    /// All presets as a table under a line of headings, at most 80 columns:
+    /// name, total, positions per sweep, purpose.
     #[must_use]
     pub fn table() -> String {
-        let mut text = String::new();
+        let mut text = format!(
+            "{:<12} {:<22}  {}  {}\n",
+            "preset", "memory", "chunk", "for"
+        );
         for preset in Self::ALL {
             let total = preset
                 .total()
@@ -89,7 +93,7 @@ impl Preset {
                 |total| default_chunk_positions(total).to_string(),
             );
             let purpose = preset.purpose();
-            writeln!(text, "{preset:<12} {total:<23} {chunk:>2}  {purpose}")
+            writeln!(text, "{preset:<12} {total:<22}  {chunk:>5}  {purpose}")
                 .expect("writing to a string cannot fail");
         }
         text
@@ -143,13 +147,13 @@ mod tests {
     #[test]
     fn the_table_has_a_short_line_for_each() {
         let table = Preset::table();
-        assert_eq!(table.lines().count(), Preset::ALL.len());
-        for (line, preset) in table.lines().zip(Preset::ALL) {
+        assert_eq!(table.lines().count(), 1 + Preset::ALL.len());
+        for (line, preset) in table.lines().skip(1).zip(Preset::ALL) {
             assert!(line.starts_with(preset.name()), "{line}");
             assert!(line.len() <= 80, "{line}");
         }
         assert!(
-            table.contains("floor        1.61 GB (1.50 GiB)      16  "),
+            table.contains("floor        1.61 GB (1.50 GiB)         16  "),
             "{table}"
         );
     }

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::bytes::Bytes;
 use crate::footprint::{BlockKind, ModelFootprint};
 
 use super::lines::saturating_bytes;
@@ -113,19 +112,5 @@ impl DiskForecast {
             floor_seconds_per_token: prediction
                 .floor_seconds_per_token(disk_bytes_per_second, hit_share),
         }
-    }
-}
-
-impl Bytes {
-    /// `bytes` of a whole number below 2^64, rounded to nearest.
-    pub(super) fn rounded(bytes: f64) -> Self {
-        assert!((0.0..1e18).contains(&bytes), "a byte count, not {bytes}");
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the range is asserted above"
-        )]
-        let whole = bytes.round() as u64;
-        Self(whole)
     }
 }

@@ -101,9 +101,9 @@ impl Shortfall {
 }
 
 fn push_forecast(text: &mut String, forecast: &DiskForecast) {
-    let rate = Bytes::rounded(forecast.disk_bytes_per_second);
+    let rate = rounded(forecast.disk_bytes_per_second);
     row(text, "disk per second", rate, "as probed or given");
-    let bytes = Bytes::rounded(forecast.bytes_per_token);
+    let bytes = rounded(forecast.bytes_per_token);
     let hits = format!(
         "with {:.1} % of experts in memory",
         100.0 * forecast.hit_share
@@ -116,6 +116,18 @@ fn push_forecast(text: &mut String, forecast: &DiskForecast) {
         "floor per token"
     )
     .expect("writing to a string cannot fail");
+}
+
+/// A count of bytes rounded to nearest.
+fn rounded(bytes: f64) -> Bytes {
+    assert!((0.0..1e18).contains(&bytes), "a byte count, not {bytes}");
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range is asserted above"
+    )]
+    let whole = bytes.round() as u64;
+    Bytes(whole)
 }
 
 fn plan_row(text: &mut String, line: &PlanLine) {

@@ -84,6 +84,8 @@ impl Trunk {
         let ring_least = (RING_LEASED + in_flight).min(count);
         let ring_default =
             (count / RING_TRUNK_PARTS).clamp(ring_least, RING_PLACES_MAX.max(ring_least));
+        assert!(ring_least <= ring_default && ring_default <= count);
+        assert!(count == 0 || place_bytes > 0 || total == 0);
         let exact = request.budget.trunk.map(|bytes| {
             let room = u128::from(bytes.0);
             let room = if room >= total {

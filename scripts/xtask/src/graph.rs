@@ -58,6 +58,7 @@ const RULES: &[Rule] = &[
         name: "k3",
         directory: "",
         allowed: &[
+            "k3-actors",
             "k3-config",
             "k3-formats",
             "k3-io",
@@ -71,6 +72,29 @@ const RULES: &[Rule] = &[
     Rule {
         name: "k3-testkit",
         directory: "benchmarks/testkit",
+        allowed: &[
+            "k3-config",
+            "k3-formats",
+            "k3-io",
+            "k3-kernels",
+            "k3-models",
+        ],
+    },
+    Rule {
+        name: "k3-actors",
+        directory: "actors",
+        allowed: &[
+            "k3-config",
+            "k3-formats",
+            "k3-io",
+            "k3-kernels",
+            "k3-models",
+            "k3-runtime",
+        ],
+    },
+    Rule {
+        name: "k3-pack",
+        directory: "packer",
         allowed: &[
             "k3-config",
             "k3-formats",

@@ -107,37 +107,110 @@ fn positive(lookup: &mut Lookup<'_>, keys: &[&str]) -> Option<f32> {
     lookup.real(found, "above zero and finite as f32", |number| number > 0.0)
 }
 
-/// Reads every key, so that every problem is met; `None` when a value is absent.
-fn read_fields(lookup: &mut Lookup<'_>) -> Option<KimiK3Config> {
-    use limits::{HEAD_WIDTH_MAX, HEADS_MAX, WIDTH_MAX};
+/// Keys of the linear attention.
+struct KdaKeys {
+    heads: usize,
+    head_dim: usize,
+    conv_kernel_size: usize,
+    gate_lower_bound: f32,
+}
 
-    let hidden_size = size(lookup, "hidden_size", WIDTH_MAX);
-    let num_hidden_layers = size(lookup, "num_hidden_layers", limits::LAYERS_MAX);
-    let vocab_size = size(lookup, "vocab_size", limits::VOCABULARY_MAX);
-    let rms_norm_eps = positive(lookup, &["rms_norm_eps"]);
-    let kda_heads = linear_size(lookup, "num_heads", &["kda_num_heads"], HEADS_MAX);
-    let kda_head_dim = linear_size(lookup, "head_dim", &["kda_head_dim"], HEAD_WIDTH_MAX);
-    let short_conv_kernel_size = linear_size(
+/// Keys of the latent attention.
+struct MlaKeys {
+    heads: usize,
+    q_lora_rank: usize,
+    kv_lora_rank: usize,
+    qk_nope_head_dim: usize,
+    qk_rope_head_dim: usize,
+    v_head_dim: usize,
+}
+
+/// Keys of the routed and shared experts.
+struct MoeKeys {
+    num_experts: usize,
+    num_experts_per_token: usize,
+    num_shared_experts: usize,
+    latent: usize,
+    inner: usize,
+    scaling_factor: f32,
+}
+
+// In each group every key is read before the first `?`, so that every problem
+// is met.
+
+fn read_kda(lookup: &mut Lookup<'_>) -> Option<KdaKeys> {
+    let heads = linear_size(lookup, "num_heads", &["kda_num_heads"], limits::HEADS_MAX);
+    let width_max = limits::HEAD_WIDTH_MAX;
+    let head_dim = linear_size(lookup, "head_dim", &["kda_head_dim"], width_max);
+    let conv_kernel_size = linear_size(
         lookup,
         "short_conv_kernel_size",
         &["short_conv_kernel_size", "kda_short_conv_kernel_size"],
         limits::CONV_TAPS_MAX,
     );
     let gate_lower_bound = gate_lower_bound(lookup);
-    let mla_heads = size(lookup, "num_attention_heads", HEADS_MAX);
+    Some(KdaKeys {
+        heads: heads?,
+        head_dim: head_dim?,
+        conv_kernel_size: conv_kernel_size?,
+        gate_lower_bound: gate_lower_bound?,
+    })
+}
+
+fn read_mla(lookup: &mut Lookup<'_>) -> Option<MlaKeys> {
+    use limits::{HEAD_WIDTH_MAX, WIDTH_MAX};
+
+    let heads = size(lookup, "num_attention_heads", limits::HEADS_MAX);
     let q_lora_rank = size(lookup, "q_lora_rank", WIDTH_MAX);
     let kv_lora_rank = size(lookup, "kv_lora_rank", WIDTH_MAX);
     let qk_nope_head_dim = size(lookup, "qk_nope_head_dim", HEAD_WIDTH_MAX);
     let qk_rope_head_dim = size(lookup, "qk_rope_head_dim", HEAD_WIDTH_MAX);
     let v_head_dim = size(lookup, "v_head_dim", HEAD_WIDTH_MAX);
+    Some(MlaKeys {
+        heads: heads?,
+        q_lora_rank: q_lora_rank?,
+        kv_lora_rank: kv_lora_rank?,
+        qk_nope_head_dim: qk_nope_head_dim?,
+        qk_rope_head_dim: qk_rope_head_dim?,
+        v_head_dim: v_head_dim?,
+    })
+}
+
+fn read_moe(lookup: &mut Lookup<'_>) -> Option<MoeKeys> {
     let num_experts = size(lookup, "num_experts", limits::EXPERTS_MAX);
     let num_experts_per_token = size(lookup, "num_experts_per_token", limits::EXPERTS_MAX);
     let num_shared_experts = size(lookup, "num_shared_experts", limits::SHARED_EXPERTS_MAX);
-    let routed_expert_hidden_size = mxfp4_width(lookup, "routed_expert_hidden_size");
-    let moe_intermediate_size = mxfp4_width(lookup, "moe_intermediate_size");
-    let routed_scaling_factor = positive(lookup, &["routed_scaling_factor"]);
+    let latent = mxfp4_width(lookup, "routed_expert_hidden_size");
+    let inner = mxfp4_width(lookup, "moe_intermediate_size");
+    let scaling_factor = positive(lookup, &["routed_scaling_factor"]);
+    if let (Some(picks), Some(experts)) = (num_experts_per_token, num_experts)
+        && picks > experts
+    {
+        let expected = format!("at most num_experts, {experts}");
+        lookup.out_of_range("num_experts_per_token", expected, picks);
+    }
+    Some(MoeKeys {
+        num_experts: num_experts?,
+        num_experts_per_token: num_experts_per_token?,
+        num_shared_experts: num_shared_experts?,
+        latent: latent?,
+        inner: inner?,
+        scaling_factor: scaling_factor?,
+    })
+}
+
+/// Reads every key; `None` when a value is absent, which is then a problem of
+/// `lookup`.
+fn read_fields(lookup: &mut Lookup<'_>) -> Option<KimiK3Config> {
+    let hidden_size = size(lookup, "hidden_size", limits::WIDTH_MAX);
+    let num_hidden_layers = size(lookup, "num_hidden_layers", limits::LAYERS_MAX);
+    let vocab_size = size(lookup, "vocab_size", limits::VOCABULARY_MAX);
+    let rms_norm_eps = positive(lookup, &["rms_norm_eps"]);
+    let kda = read_kda(lookup);
+    let mla = read_mla(lookup);
+    let moe = read_moe(lookup);
     let first_k_dense_replace = dense_layers(lookup, num_hidden_layers);
-    let intermediate_size = size(lookup, "intermediate_size", WIDTH_MAX);
+    let intermediate_size = size(lookup, "intermediate_size", limits::WIDTH_MAX);
     let attn_res_block_size = size(lookup, "attn_res_block_size", limits::LAYERS_MAX);
     let situ_beta = positive(lookup, &["activation_situ_beta", "situ_beta"]);
     let situ_linear_beta = positive(lookup, &["activation_situ_linear_beta", "situ_linear_beta"]);
@@ -146,13 +219,7 @@ fn read_fields(lookup: &mut Lookup<'_>) -> Option<KimiK3Config> {
     let moe_renormalize = lookup.flag("moe_renormalize", true);
     let latent_moe_use_norm = lookup.flag("latent_moe_use_norm", true);
     let eos_token_ids = eos_token_ids(lookup);
-    if let (Some(picks), Some(experts)) = (num_experts_per_token, num_experts)
-        && picks > experts
-    {
-        let expected = format!("at most num_experts, {experts}");
-        lookup.out_of_range("num_experts_per_token", expected, picks);
-    }
-
+    let (kda, mla, moe) = (kda?, mla?, moe?);
     let config = KimiK3Config {
         architectures: Vec::new(),
         model_type: model_type(lookup),
@@ -160,24 +227,24 @@ fn read_fields(lookup: &mut Lookup<'_>) -> Option<KimiK3Config> {
         num_hidden_layers: num_hidden_layers?,
         vocab_size: vocab_size?,
         rms_norm_eps: rms_norm_eps?,
-        kda_heads: kda_heads?,
-        kda_head_dim: kda_head_dim?,
-        short_conv_kernel_size: short_conv_kernel_size?,
-        gate_lower_bound: gate_lower_bound?,
-        mla_heads: mla_heads?,
-        q_lora_rank: q_lora_rank?,
-        kv_lora_rank: kv_lora_rank?,
-        qk_nope_head_dim: qk_nope_head_dim?,
-        qk_rope_head_dim: qk_rope_head_dim?,
-        v_head_dim: v_head_dim?,
+        kda_heads: kda.heads,
+        kda_head_dim: kda.head_dim,
+        short_conv_kernel_size: kda.conv_kernel_size,
+        gate_lower_bound: kda.gate_lower_bound,
+        mla_heads: mla.heads,
+        q_lora_rank: mla.q_lora_rank,
+        kv_lora_rank: mla.kv_lora_rank,
+        qk_nope_head_dim: mla.qk_nope_head_dim,
+        qk_rope_head_dim: mla.qk_rope_head_dim,
+        v_head_dim: mla.v_head_dim,
         mla_use_output_gate,
         mla_layers: mla_layers?,
-        num_experts: num_experts?,
-        num_experts_per_token: num_experts_per_token?,
-        num_shared_experts: num_shared_experts?,
-        routed_expert_hidden_size: routed_expert_hidden_size?,
-        moe_intermediate_size: moe_intermediate_size?,
-        routed_scaling_factor: routed_scaling_factor?,
+        num_experts: moe.num_experts,
+        num_experts_per_token: moe.num_experts_per_token,
+        num_shared_experts: moe.num_shared_experts,
+        routed_expert_hidden_size: moe.latent,
+        moe_intermediate_size: moe.inner,
+        routed_scaling_factor: moe.scaling_factor,
         moe_renormalize,
         latent_moe_use_norm,
         first_k_dense_replace: first_k_dense_replace?,

@@ -1,6 +1,6 @@
-//! Variants that other models use and this arithmetic does not implement. A
-//! value that is absent is fine: the released model's is assumed by nobody, the
-//! key merely has no meaning for a flat file's writer.
+//! Variants that other models use and this arithmetic does not implement.
+//!
+//! An absent key is fine: flat files leave out what only one value is known for.
 
 use super::MXFP4_GROUP_COLUMNS;
 use super::json::Json;

@@ -359,6 +359,33 @@ fn a_scattered_expert_is_read_in_pieces() {
     assert_eq!(total, expert.total_bytes());
 }
 
+/// The second shard's part begins at the very offset where the first shard's
+/// ends: neighbours by number, in different files.
+#[test]
+fn parts_of_two_files_are_never_merged() {
+    let (head, tail) = ExpertPart::ALL.split_at(3);
+    let mut one = HeaderBuilder::new();
+    one.tensor("lead", k3_formats::Dtype::U8, &[4096]);
+    head.iter().for_each(|part| add_part(&mut one, 1, 0, *part));
+    let one = finish("1", &one);
+    let with_lead = |lead: u64| {
+        let mut two = HeaderBuilder::new();
+        two.tensor("other lead", k3_formats::Dtype::U8, &[lead]);
+        tail.iter().for_each(|part| add_part(&mut two, 1, 0, *part));
+        finish("2", &two)
+    };
+    let met = (1..8192).map(with_lead).find_map(|two| {
+        let index = build(&[&one, &two]).unwrap();
+        let segments = index.experts().get(1, 0).unwrap().segments();
+        let first_end = segments[0].offset + segments[0].bytes;
+        let next = index.get(&expert_name(1, 0, tail[0])).unwrap();
+        (next.offset == first_end).then_some(segments)
+    });
+    let segments = met.expect("some lead places the second part there");
+    assert_eq!(segments.len(), 2);
+    assert_eq!((segments[0].shard, segments[1].shard), (0, 1));
+}
+
 #[test]
 fn missing_and_partial_experts_are_counted() {
     let mut header = HeaderBuilder::new();

@@ -32,7 +32,7 @@
 //!   read of it has completed, whoever lost interest meanwhile.
 //! - Every request is answered exactly once.
 //! - Unsafe code lives in `arena::map`, `arena::range`, `lease::handles`, `direct::dio`,
-//!   `engine::landing` and `engine::uring`; what decides who may touch which
+//!   `engine::{landing, pread, uring}`; what decides who may touch which
 //!   byte (lease states, ring, layout, retries) is safe and tested apart.
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -43,6 +43,7 @@ mod engine;
 mod error;
 mod file;
 mod lease;
+mod probe;
 mod units;
 mod window;
 
@@ -66,4 +67,5 @@ pub use lease::{
     Generation, RING_ALIGNMENT, ReadLease, RingAllocation, RingArena, RingState, SlotArena,
     SlotState, Word, WriteLease,
 };
+pub use probe::{DiskProfile, ProbeBounds, ProbeCell};
 pub use window::{AlignedWindow, DioAlignment};

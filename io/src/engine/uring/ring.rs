@@ -70,6 +70,8 @@ pub(super) struct RingThread {
     table: Arc<FileTable>,
     limits: Limits,
     in_flight_bytes: usize,
+    /// Entries for pieces that the kernel has and has not completed.
+    in_kernel: usize,
     /// Where the kernel puts the event counter; boxed, so that it stays put.
     event_count: Box<u64>,
     wake_armed: bool,
@@ -102,6 +104,7 @@ impl RingThread {
             table,
             limits,
             in_flight_bytes: 0,
+            in_kernel: 0,
             event_count: Box::new(0),
             wake_armed: false,
             completions: Vec::with_capacity(2 * memory(u64::from(entries))),
@@ -155,7 +158,6 @@ impl RingThread {
             self.collect();
             for (data, result) in std::mem::take(&mut self.completions) {
                 assert_eq!(data, WAKE, "nothing else is in the ring");
-                self.wake_armed = false;
                 if result != 8 {
                     return Err(format!("reading an event counter returned {result}"));
                 }
@@ -179,9 +181,7 @@ impl RingThread {
             self.collect();
             let mut completions = std::mem::take(&mut self.completions);
             for (data, result) in completions.drain(..) {
-                if data == WAKE {
-                    self.wake_armed = false;
-                } else {
+                if data != WAKE {
                     self.completed(memory(data), result);
                 }
             }
@@ -189,9 +189,16 @@ impl RingThread {
         }
     }
 
+    /// Takes what the kernel has completed: from here on it is no longer the
+    /// kernel's, whatever happens to this thread.
     fn collect(&mut self) {
         self.completions.clear();
         for completion in self.ring.completion() {
+            if completion.user_data() == WAKE {
+                self.wake_armed = false;
+            } else {
+                self.in_kernel -= 1;
+            }
             self.completions
                 .push((completion.user_data(), completion.result()));
         }
@@ -296,6 +303,7 @@ impl RingThread {
                 .build(),
         };
         push(&mut self.ring, &entry.user_data(file(index)));
+        self.in_kernel += 1;
     }
 
     fn completed(&mut self, index: usize, result: i32) {
@@ -392,23 +400,15 @@ fn apply_fault(op: &mut Op, answer: Result<usize, i32>) -> Result<usize, i32> {
 impl Drop for RingThread {
     /// Waits for the kernel: after this, nothing writes into memory of ours.
     /// Nothing is in flight unless the thread is unwinding from a panic; then
-    /// the requests are answered with an error as their operations are dropped.
+    /// the requests are answered with an error as the slab is dropped.
     fn drop(&mut self) {
         self.shared.queue.close();
-        while self.wake_armed || self.slab.len() > 0 {
+        while self.wake_armed || self.in_kernel > 0 {
             if self.wake_armed {
                 self.shared.wake();
             }
             wait(&self.ring).unwrap_or_else(|error| give_up(&error));
             self.collect();
-            for (data, _) in std::mem::take(&mut self.completions) {
-                if data == WAKE {
-                    self.wake_armed = false;
-                } else {
-                    drop(self.slab.remove(memory(data)));
-                    self.shared.queue.finished();
-                }
-            }
         }
     }
 }

@@ -1,0 +1,529 @@
+//! What a disk gives to a read engine.
+//!
+//! The same engine, the same kind of memory and the same direct reads as a run,
+//! over a sweep of request sizes and depths. Positions are spread over all files
+//! of the device and not repeated within a sweep, so neither the page cache nor
+//! read-ahead can flatter the result. A virtual disk's host may still do so.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::arena::{HugeArena, PagePolicy};
+use crate::direct::{FileId, FileTable};
+use crate::engine::{
+    EngineConfig, EngineError, EngineKind, EnginePreference, FixedBuffers, ReadClass, ReadDone,
+    ReadEngine, ReadRequest, Segment, open_engine,
+};
+use crate::lease::SlotArena;
+use crate::units::{MIB, file};
+
+/// What to measure and when to stop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProbeBounds {
+    /// Request sizes in bytes, each a multiple of 4096.
+    pub request_bytes: Vec<usize>,
+    /// Bytes in flight; combined with each request size that fits.
+    pub in_flight_bytes: Vec<usize>,
+    /// Passes over the sweep; a cell's rate is its median.
+    pub rounds: usize,
+    /// Most bytes read for one cell in one round.
+    pub cell_bytes: u64,
+    /// Longest time for one cell in one round.
+    pub cell_seconds: f64,
+    /// Longest time for all; what was measured by then counts.
+    pub total_seconds: f64,
+}
+
+impl Default for ProbeBounds {
+    /// About five seconds and at most 6 GB.
+    fn default() -> Self {
+        Self {
+            request_bytes: vec![256 << 10, 512 << 10, MIB, 2 * MIB],
+            in_flight_bytes: vec![2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB],
+            rounds: 3,
+            cell_bytes: 128 << 20,
+            cell_seconds: 0.25,
+            total_seconds: 8.0,
+        }
+    }
+}
+
+impl ProbeBounds {
+    /// One cell: what a run's engine is set to.
+    #[must_use]
+    pub fn only(request_bytes: usize, in_flight_bytes: usize) -> Self {
+        Self {
+            request_bytes: vec![request_bytes],
+            in_flight_bytes: vec![in_flight_bytes],
+            ..Self::default()
+        }
+    }
+}
+
+/// One combination of request size and depth.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProbeCell {
+    /// Size of a request.
+    pub request_bytes: usize,
+    /// Requests in flight.
+    pub depth: usize,
+    /// Bytes per second of each round, in order.
+    pub rates: Vec<f64>,
+    /// Bytes read in all rounds.
+    pub read_bytes: u64,
+    /// CPU time of the process for them, the kernel's included.
+    pub cpu_seconds: f64,
+}
+
+impl ProbeCell {
+    /// Median rate in bytes per second, 0 when it was not measured.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// Bytes in flight.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> usize {
+        self.request_bytes * self.depth
+    }
+
+    /// CPU milliseconds for 10^9 bytes.
+    #[must_use]
+    pub fn cpu_ms_per_gb(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a ratio for people to read")]
+        let gigabytes = self.read_bytes as f64 / 1e9;
+        if gigabytes > 0.0 {
+            self.cpu_seconds * 1e3 / gigabytes
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The measured rates of one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiskProfile {
+    /// Number of the device (`st_dev`).
+    pub device: u64,
+    /// The engine that read.
+    pub kind: EngineKind,
+    /// Whether reads bypassed the page cache. If not, the rates may be the
+    /// memory's.
+    pub direct: bool,
+    /// Pages that were read into.
+    pub pages: PagePolicy,
+    /// What the engine had to do without.
+    pub fallbacks: Vec<String>,
+    /// The sweep, in the order of the bounds.
+    pub cells: Vec<ProbeCell>,
+}
+
+impl DiskProfile {
+    /// The fastest cell: the ceiling that a run is compared with.
+    #[must_use]
+    pub fn best(&self) -> Option<&ProbeCell> {
+        self.cells
+            .iter()
+            .filter(|cell| !cell.rates.is_empty())
+            .max_by(|a, b| a.bytes_per_second().total_cmp(&b.bytes_per_second()))
+    }
+
+    /// The cell with the fewest bytes in flight that reaches `share` (0 to 1)
+    /// of the best rate.
+    #[must_use]
+    pub fn knee(&self, share: f64) -> Option<&ProbeCell> {
+        let enough = self.best()?.bytes_per_second() * share;
+        self.cells
+            .iter()
+            .filter(|cell| cell.bytes_per_second() >= enough)
+            .min_by_key(|cell| cell.in_flight_bytes())
+    }
+
+    /// Measures device number `device` of the table (an index into
+    /// [`FileTable::devices`]).
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Unavailable`] when the device has no file with enough
+    /// bytes on disk (holes read at the speed of memory), else the engine's.
+    pub fn measure(
+        table: &Arc<FileTable>,
+        device: usize,
+        preference: EnginePreference,
+        bounds: &ProbeBounds,
+    ) -> Result<Self, EngineError> {
+        let largest = bounds.request_bytes.iter().copied().max().unwrap_or(MIB);
+        let places = Places::new(table, device, largest)?;
+        let mut probe = Probe::new(table, preference, bounds, places)?;
+        let start = Instant::now();
+        'rounds: for _ in 0..bounds.rounds {
+            for cell in 0..probe.profile.cells.len() {
+                if start.elapsed().as_secs_f64() > bounds.total_seconds {
+                    break 'rounds;
+                }
+                probe.measure_cell(cell, bounds)?;
+            }
+        }
+        let mut profile = probe.profile;
+        profile.device = table.devices()[device];
+        Ok(profile)
+    }
+}
+
+/// Where to read: units of one size in files that are really on the disk,
+/// visited in an order that jumps and repeats none before all were read.
+#[derive(Debug)]
+struct Places {
+    /// File, and its number of whole units.
+    files: Vec<(FileId, u64)>,
+    unit_bytes: u64,
+    unit_count: u64,
+    stride: u64,
+    next: u64,
+    direct: bool,
+}
+
+impl Places {
+    fn new(table: &FileTable, device: usize, unit_bytes: usize) -> Result<Self, EngineError> {
+        let unit_bytes = file(unit_bytes);
+        let mut files = Vec::new();
+        let mut direct = true;
+        for (id, opened) in (0..).map(FileId).zip(table.files()) {
+            if table.device_index(id) != device || is_sparse(opened) {
+                continue;
+            }
+            let units = opened.len_bytes() / unit_bytes;
+            if units > 0 {
+                files.push((id, units));
+                direct &= opened.is_direct();
+            }
+        }
+        let unit_count: u64 = files.iter().map(|(_, units)| units).sum();
+        if unit_count == 0 {
+            return Err(EngineError::Unavailable {
+                engine: "the disk probe",
+                reason: format!(
+                    "no file on the device has {unit_bytes} bytes or more without holes; \
+                     measure with real shards"
+                ),
+            });
+        }
+        // About 0.618 of all units, made coprime with their number.
+        let mut stride = (unit_count / 1000 * 618 + unit_count % 1000 * 618 / 1000).max(1);
+        while gcd(stride, unit_count) != 1 {
+            stride += 1;
+        }
+        Ok(Self {
+            files,
+            unit_bytes,
+            unit_count,
+            stride,
+            next: 0,
+            direct,
+        })
+    }
+
+    /// The next unit, of which `bytes` are to be read.
+    fn next(&mut self, bytes: usize) -> Segment {
+        let mut unit = self.next;
+        self.next = (self.next + self.stride) % self.unit_count;
+        for &(id, units) in &self.files {
+            if unit < units {
+                return Segment {
+                    file: id,
+                    offset: unit * self.unit_bytes,
+                    bytes: file(bytes),
+                };
+            }
+            unit -= units;
+        }
+        unreachable!("the unit is below the number of all units")
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Whether a file has notably fewer bytes on disk than it is long.
+fn is_sparse(opened: &crate::direct::DirectFile) -> bool {
+    let metadata = opened.handle(true).metadata();
+    metadata.is_ok_and(|metadata| metadata.blocks() * 512 < opened.len_bytes() / 10 * 9)
+}
+
+/// A sweep under way.
+struct Probe {
+    table: Arc<FileTable>,
+    preference: EnginePreference,
+    arena: Arc<HugeArena>,
+    places: Places,
+    profile: DiskProfile,
+    reply: Sender<ReadDone>,
+    answers: Receiver<ReadDone>,
+}
+
+/// Requests queued for each one in flight, so that the engine never runs dry
+/// while an answer is being handled.
+const QUEUED_PER_DEPTH: usize = 2;
+
+impl Probe {
+    fn new(
+        table: &Arc<FileTable>,
+        preference: EnginePreference,
+        bounds: &ProbeBounds,
+        places: Places,
+    ) -> Result<Self, EngineError> {
+        let mut cells = Vec::new();
+        for &request_bytes in &bounds.request_bytes {
+            assert!(request_bytes > 0 && request_bytes.is_multiple_of(4096));
+            for &in_flight_bytes in &bounds.in_flight_bytes {
+                let depth = in_flight_bytes / request_bytes;
+                if depth > 0 {
+                    cells.push(ProbeCell {
+                        request_bytes,
+                        depth,
+                        rates: Vec::with_capacity(bounds.rounds),
+                        read_bytes: 0,
+                        cpu_seconds: 0.0,
+                    });
+                }
+            }
+        }
+        let largest = cells.iter().map(ProbeCell::in_flight_bytes).max();
+        let deepest = cells.iter().map(|cell| cell.depth).max().unwrap_or(1);
+        let bytes = QUEUED_PER_DEPTH * largest.unwrap_or(MIB);
+        let (arena, report) = HugeArena::reserve(bytes, PagePolicy::Transparent)?;
+        arena.prefault(0..arena.len_bytes(), |_| true)?;
+        let (reply, answers) = bounded(QUEUED_PER_DEPTH * deepest);
+        Ok(Self {
+            profile: DiskProfile {
+                device: 0,
+                kind: EngineKind::Pread,
+                direct: places.direct,
+                pages: report.got,
+                fallbacks: report.fallbacks,
+                cells,
+            },
+            table: Arc::clone(table),
+            preference,
+            arena,
+            places,
+            reply,
+            answers,
+        })
+    }
+
+    fn measure_cell(&mut self, index: usize, bounds: &ProbeBounds) -> Result<(), EngineError> {
+        let (request_bytes, depth) = {
+            let cell = &self.profile.cells[index];
+            (cell.request_bytes, cell.depth)
+        };
+        let config = EngineConfig {
+            piece_bytes: request_bytes,
+            in_flight_bytes: request_bytes * depth,
+            threads: depth,
+            arenas: vec![Arc::clone(&self.arena)],
+            fixed_buffers: FixedBuffers::AtStart,
+            ..EngineConfig::default()
+        };
+        let engine = open_engine(Arc::clone(&self.table), &config, self.preference)?;
+        let caps = engine.caps();
+        self.profile.kind = caps.kind;
+        for line in caps.fallbacks {
+            if !self.profile.fallbacks.contains(&line) {
+                self.profile.fallbacks.push(line);
+            }
+        }
+        let count = QUEUED_PER_DEPTH * depth;
+        let slots = SlotArena::new(&self.arena, 0..count * request_bytes, request_bytes)?;
+        let cpu = cpu_seconds();
+        let start = Instant::now();
+        let read_bytes = self.pump(&*engine, &slots, bounds)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let cell = &mut self.profile.cells[index];
+        cell.cpu_seconds += cpu_seconds() - cpu;
+        cell.read_bytes += read_bytes;
+        #[allow(clippy::cast_precision_loss, reason = "a rate for people to read")]
+        cell.rates.push(read_bytes as f64 / seconds.max(1e-9));
+        Ok(())
+    }
+
+    /// Keeps every slot under way until a bound is reached; bytes that came.
+    fn pump(
+        &mut self,
+        engine: &dyn ReadEngine,
+        slots: &SlotArena,
+        bounds: &ProbeBounds,
+    ) -> Result<u64, EngineError> {
+        let start = Instant::now();
+        let limit = Duration::from_secs_f64(bounds.cell_seconds);
+        let bytes = slots.slot_bytes();
+        let (mut asked, mut came) = (0_u64, 0_u64);
+        let mut targets: Vec<_> = (0..slots.slot_count())
+            .filter_map(|slot| slots.acquire(slot))
+            .collect();
+        let mut failed = None;
+        let mut inside = 0_usize;
+        loop {
+            let going_on = failed.is_none()
+                && (asked == 0 || (asked < bounds.cell_bytes && start.elapsed() < limit));
+            match targets.pop() {
+                Some(target) if going_on => {
+                    engine.submit(ReadRequest::single(
+                        self.places.next(bytes),
+                        target,
+                        ReadClass::Expert,
+                        0,
+                        self.reply.clone(),
+                    ));
+                    asked += file(bytes);
+                    inside += 1;
+                }
+                _ if inside == 0 => break,
+                other => {
+                    targets.extend(other);
+                    let done = self.answers.recv().expect("this probe holds a sender");
+                    inside -= 1;
+                    match done.result {
+                        Ok(()) => came += file(done.payload.len()),
+                        Err(error) => failed = Some(error),
+                    }
+                    targets.push(done.target);
+                }
+            }
+        }
+        failed.map_or(Ok(came), Err)
+    }
+}
+
+/// CPU time of the process so far, user and system.
+fn cpu_seconds() -> f64 {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+        return 0.0;
+    };
+    let seconds = |time: nix::sys::time::TimeVal| {
+        #[allow(clippy::cast_precision_loss, reason = "microseconds of CPU time")]
+        let micros = time.tv_usec() as f64;
+        #[allow(clippy::cast_precision_loss, reason = "seconds of CPU time")]
+        let whole = time.tv_sec() as f64;
+        whole + micros * 1e-6
+    };
+    seconds(usage.user_time()) + seconds(usage.system_time())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::DirectPolicy;
+
+    fn cell(request_bytes: usize, depth: usize, rates: &[f64]) -> ProbeCell {
+        ProbeCell {
+            request_bytes,
+            depth,
+            rates: rates.to_vec(),
+            read_bytes: 2_000_000_000,
+            cpu_seconds: 0.05,
+        }
+    }
+
+    #[test]
+    fn best_is_the_best_median_and_the_knee_the_cheapest_that_comes_near() {
+        let profile = DiskProfile {
+            device: 1,
+            kind: EngineKind::Pread,
+            direct: true,
+            pages: PagePolicy::Small,
+            fallbacks: Vec::new(),
+            cells: vec![
+                cell(MIB, 1, &[1.0e9, 9.0e9, 1.1e9]),
+                cell(MIB, 4, &[2.4e9]),
+                cell(MIB, 16, &[2.5e9, 2.5e9, 0.1e9]),
+                cell(MIB, 2, &[]),
+            ],
+        };
+        assert_eq!(profile.best().unwrap().depth, 16);
+        assert_eq!(profile.knee(0.95).unwrap().depth, 4);
+        assert_eq!(profile.knee(1.0).unwrap().depth, 16);
+        assert_eq!(profile.cells[0].bytes_per_second(), 1.1e9);
+        assert!((profile.cells[0].cpu_ms_per_gb() - 25.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_small_sweep_stays_within_its_bounds() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = [40, 3].map(|mebibytes| {
+            let path = directory.path().join(format!("{mebibytes}"));
+            std::fs::write(&path, vec![1_u8; mebibytes * MIB + 5]).unwrap();
+            path
+        });
+        let table = Arc::new(FileTable::open(&paths, DirectPolicy::Probe).unwrap());
+        let bounds = ProbeBounds {
+            request_bytes: vec![64 << 10, MIB],
+            in_flight_bytes: vec![512 << 10, 4 * MIB],
+            rounds: 2,
+            cell_bytes: 8 << 20,
+            cell_seconds: 5.0,
+            total_seconds: 60.0,
+        };
+        for preference in [EnginePreference::Pread, EnginePreference::Uring] {
+            let profile = DiskProfile::measure(&table, 0, preference, &bounds).unwrap();
+            assert_eq!(profile.cells.len(), 3, "1 MiB does not fit in 512 KiB");
+            for cell in &profile.cells {
+                assert_eq!(cell.rates.len(), 2);
+                assert_eq!(cell.read_bytes, 16 << 20);
+                assert!(cell.bytes_per_second() > 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn places_visit_every_unit_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = [13, 1, 0, 7].map(|units| {
+            let path = directory.path().join(format!("{units}"));
+            std::fs::write(&path, vec![1_u8; units * 8192 + 100]).unwrap();
+            path
+        });
+        let table = FileTable::open(&paths, DirectPolicy::Probe).unwrap();
+        let mut places = Places::new(&table, 0, 8192).unwrap();
+        let mut seen: Vec<(u32, u64)> = (0..21)
+            .map(|_| {
+                let segment = places.next(4096);
+                assert_eq!(segment.bytes, 4096);
+                (segment.file.0, segment.offset)
+            })
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 21);
+    }
+
+    #[test]
+    fn holes_are_not_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sparse");
+        std::fs::File::create(&path)
+            .unwrap()
+            .set_len(100 << 20)
+            .unwrap();
+        let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());
+        let result = DiskProfile::measure(
+            &table,
+            0,
+            EnginePreference::Pread,
+            &ProbeBounds::only(MIB, 4 * MIB),
+        );
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("without holes"), "{error}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Systems that forbid, limit or lack what the engines would like to use.
+//!
+//! Some of the tests need another process (another user, another mount): they
+//! run this test binary again, with only [`in_a_child`] selected.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use common::{note, open_pread, open_uring};
+use k3_io::conformance::{self, Promises};
+use k3_io::{
+    DirectPolicy, EngineConfig, EngineError, EngineKind, EnginePreference, FileId, FileTable,
+    HugeArena, PagePolicy, ReadClass, ReadRequest, Segment, SlotArena, UringEngine, open_engine,
+};
+
+const STRICT: Promises = Promises {
+    exact_counters: true,
+    ordered: true,
+};
+
+/// Names the directory a child works in.
+const CHILD_DIRECTORY: &str = "K3_IO_TEST_DIRECTORY";
+/// Says what a child must find there.
+const CHILD_EXPECTS: &str = "K3_IO_TEST_EXPECTS";
+
+/// Does nothing unless another test has started it in a child process.
+#[test]
+fn in_a_child() {
+    let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else {
+        return;
+    };
+    let directory = Path::new(&directory);
+    let path = directory.join("probe");
+    std::fs::write(&path, vec![5_u8; 100_000]).unwrap();
+    let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());
+    let (arena, report) = HugeArena::reserve(4 << 20, PagePolicy::Transparent).unwrap();
+    let config = EngineConfig {
+        arenas: vec![Arc::clone(&arena)],
+        ..EngineConfig::default()
+    };
+    let engine = open_engine(Arc::clone(&table), &config, EnginePreference::Uring).unwrap();
+    engine.memory_ready(&arena, 0..report.bytes);
+    conformance::run(&open_pread, directory, STRICT);
+    if common::uring_here() {
+        conformance::run(&open_uring, directory, STRICT);
+    }
+    // By now the ring's thread has tried to register the memory.
+    let caps = engine.caps();
+    let fallbacks = caps.fallbacks.join("\n");
+    match std::env::var(CHILD_EXPECTS).as_deref() {
+        Ok("buffered") => {
+            assert!(!table.get(FileId(0)).is_direct());
+            assert!(
+                fallbacks.contains("buffered reads for 1 file(s)"),
+                "{fallbacks}"
+            );
+        }
+        Ok("memlock") if caps.kind == EngineKind::Uring => {
+            assert_eq!(caps.devices[0].fixed_bytes, 0);
+            assert!(fallbacks.contains("registered"), "{fallbacks}");
+        }
+        Ok("memlock") => assert!(
+            fallbacks.contains("io_uring is not available"),
+            "{fallbacks}"
+        ),
+        other => panic!("{other:?}"),
+    }
+    note(&format!("child done: {caps:?}"));
+}
+
+/// Runs [`in_a_child`] through a shell that prepares its surroundings and ends
+/// in `exec "$@"`. Whether the surroundings could be had.
+fn run_child(shell: &str, directory: &Path, expects: &str) -> bool {
+    let binary = std::env::current_exe().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", shell, "sh"])
+        .arg(binary)
+        .args(["--exact", "in_a_child", "--nocapture", "--test-threads=1"])
+        .env(CHILD_DIRECTORY, directory)
+        .env(CHILD_EXPECTS, expects)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    // Codes from the shell and its helpers, before the test began.
+    if matches!(output.status.code(), Some(90 | 126 | 127)) {
+        note(&format!("not run: {}", text.trim()));
+        return false;
+    }
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("child done"), "{text}");
+    true
+}
+
+#[test]
+fn a_file_system_without_direct_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let mount = "unshare --mount true 2>/dev/null || exit 90; \
+                 exec unshare --mount sh -c 'mount -t ramfs none \"$K3_IO_TEST_DIRECTORY\" \
+                 || exit 90; exec \"$@\"' sh \"$@\"";
+    run_child(mount, directory.path(), "buffered");
+}
+
+#[test]
+fn an_unprivileged_user_with_little_lockable_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let everybody = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(directory.path(), everybody).unwrap();
+    let user = "--reuid=65534 --regid=65534 --clear-groups";
+    let shell = format!(
+        "ulimit -l 64 || exit 90; setpriv {user} test -x \"$1\" || exit 90; \
+         exec setpriv {user} \"$@\""
+    );
+    run_child(&shell, directory.path(), "memlock");
+}
+
+/// The filter of a container that forbids io_uring, for this thread and those
+/// it starts.
+fn forbid_io_uring() -> bool {
+    let load = u16::try_from(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS).unwrap();
+    let equal = u16::try_from(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K).unwrap();
+    let ret = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap();
+    let setup = u32::try_from(libc::SYS_io_uring_setup).unwrap();
+    let eperm = u32::try_from(libc::EPERM).unwrap();
+    let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = [
+        instruction(load, 0, 0, 0),
+        instruction(equal, 0, 1, setup),
+        instruction(ret, 0, 0, libc::SECCOMP_RET_ERRNO | eperm),
+        instruction(ret, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: 4,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: plain flags, and a filter program that outlives the call.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            ) == 0
+    }
+}
+
+#[test]
+fn io_uring_forbidden_by_a_filter() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, vec![9_u8; 10_000]).unwrap();
+    let thread = std::thread::spawn(move || {
+        if !forbid_io_uring() {
+            return note("not run: seccomp filters are not allowed here");
+        }
+        let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());
+        let config = EngineConfig::default();
+        let error = UringEngine::open(Arc::clone(&table), &config).unwrap_err();
+        let EngineError::Unavailable { reason, .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert!(reason.contains("forbidden"), "{reason}");
+        let engine = open_engine(table, &config, EnginePreference::Uring).unwrap();
+        let caps = engine.caps();
+        assert_eq!(caps.kind, EngineKind::Pread);
+        assert!(caps.fallbacks[0].contains("io_uring"), "{caps:?}");
+    });
+    thread.join().unwrap();
+}
+
+/// One request for more than 2 GiB, the most a single system call reads.
+#[test]
+fn a_request_beyond_two_gib() {
+    if std::env::var_os("K3_SLOW").is_none() {
+        return note("not run: K3_SLOW is not set");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sparse");
+    let bytes = (2_u64 << 30) + 12_345;
+    let offset = (3_u64 << 30) + 77;
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(offset + bytes).unwrap();
+    let mark = b"the last bytes of a large tensor";
+    std::os::unix::fs::FileExt::write_all_at(&file, mark, offset + bytes - mark.len() as u64)
+        .unwrap();
+    for open in [open_pread, open_uring] {
+        let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());
+        let Ok(engine) = open(table, &EngineConfig::default()) else {
+            continue;
+        };
+        let size = (2 << 30) + (2 << 20);
+        let (arena, report) = HugeArena::reserve(size, PagePolicy::Transparent).unwrap();
+        let slots = SlotArena::new(&arena, 0..report.bytes, report.bytes).unwrap();
+        let (reply, answers) = crossbeam_channel::bounded(1);
+        engine.submit(ReadRequest::single(
+            Segment {
+                file: FileId(0),
+                offset,
+                bytes,
+            },
+            slots.acquire_any().unwrap(),
+            ReadClass::Expert,
+            0,
+            reply,
+        ));
+        let done = answers.recv().unwrap();
+        done.result.unwrap();
+        let found = done.target.freeze(done.payload);
+        assert_eq!(found.len() as u64, bytes);
+        assert!(found.ends_with(mark));
+        assert_eq!(engine.counters().payload_bytes(), bytes);
+    }
+}

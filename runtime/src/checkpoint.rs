@@ -71,6 +71,11 @@ impl Checkpoint {
         &self.config
     }
 
+    /// Paths of the shards, in the order of their numbers.
+    pub fn shard_paths(&self) -> impl Iterator<Item = &Path> {
+        self.shards.iter().map(ReadAt::label)
+    }
+
     /// Every tensor of every shard.
     #[must_use]
     pub fn index(&self) -> &ShardIndex {

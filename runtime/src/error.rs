@@ -7,6 +7,8 @@ use k3_formats::FormatError;
 use k3_io::IoError;
 use k3_models::ModelError;
 
+use crate::memory::MemoryNeed;
+
 /// Why a run could not start or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,18 +22,29 @@ pub enum RunError {
     /// The model could not be bound or a sweep failed.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Every weight in memory is more than the machine has.
+    /// Weights, state and buffers are more than the machine has.
     #[error(
-        "{path}: keeping every weight in memory needs {needed}, but {available} are available; \
-         use a machine with more memory or limit the model with --layers"
+        "{path}: {} of memory are needed ({} of weights, {} of state, {} of buffers), but \
+         {available} are available; use a machine with more memory, limit the model with \
+         --layers, or lower --gen or --chunk",
+        Bytes(.need.total_bytes()), Bytes(.need.weights_bytes), Bytes(.need.state_bytes),
+        Bytes(.need.workspace_bytes)
     )]
     DoesNotFit {
         /// The checkpoint.
         path: PathBuf,
         /// Bytes needed.
-        needed: Bytes,
+        need: MemoryNeed,
         /// Bytes available.
         available: Bytes,
+    },
+    /// A sequence longer than any session serves.
+    #[error("a context of {count} positions is outside 1..={max}; lower --gen")]
+    ContextPositions {
+        /// What was asked.
+        count: usize,
+        /// Upper bound.
+        max: usize,
     },
     /// A thread count out of range.
     #[error("--threads {count} is outside 1..={max}")]
@@ -49,7 +62,11 @@ pub enum RunError {
         /// The system's reason.
         reason: String,
     },
-    /// The run was asked to stop; checked between blocks.
+    /// The source of weights failed.
+    #[error(transparent)]
+    Source(Box<dyn std::error::Error + Send + Sync>),
+    /// The run was asked to stop; checked between pieces of a load and between
+    /// the blocks of a sweep.
     #[error("interrupted")]
     Cancelled,
 }

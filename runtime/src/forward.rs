@@ -84,7 +84,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
     let with_head = sweep.logit_row_count() > 0;
     let mut run = model.begin(sweep, states, workspace, workers)?;
     let mut counts = SweepCounts::default();
-    source.begin_sweep(with_head)?;
+    source.begin_sweep(sweep)?;
     for (done, step) in program.steps.iter().enumerate() {
         if cancel.is_requested() {
             return Err(RunError::Cancelled);

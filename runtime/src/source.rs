@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use k3_models::{BlockIndex, ExpertDemand, ExpertKey};
+use k3_models::{BlockIndex, ExpertDemand, ExpertKey, Sweep};
 
 use crate::error::RunError;
 
@@ -16,15 +16,16 @@ pub trait WeightSource {
     where
         Self: 'a;
 
-    /// A sweep starts; `with_head` tells whether its blocks of the output
-    /// head will be asked for.
+    /// `sweep` starts. Its blocks of the output head are asked for exactly
+    /// when it wants logits. A sweep before it may have been left unfinished.
     ///
     /// # Errors
     ///
     /// A source that cannot serve a sweep now.
-    fn begin_sweep(&mut self, with_head: bool) -> Result<(), RunError>;
+    fn begin_sweep(&mut self, sweep: &Sweep) -> Result<(), RunError>;
 
-    /// The embedding row of `token`.
+    /// The embedding row of `token`; asked for in the order of the sweep's
+    /// positions.
     ///
     /// # Errors
     ///

@@ -228,7 +228,7 @@ impl Model {
             self.trunk.share_of(for_trunk)
         };
         let left = for_trunk - share.ring_bytes - share.pinned_bytes;
-        let slots = if share.is_complete && !self.experts.is_short_of_transit(slots) {
+        let slots = if share.is_complete {
             self.experts.grown(slots, left)
         } else {
             slots

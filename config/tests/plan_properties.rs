@@ -26,8 +26,13 @@ struct Case {
 }
 
 fn footprints() -> impl Strategy<Value = ModelFootprint> {
-    let blocks = prop::collection::vec(1u64..200_000, 0..150);
-    let experts = (0u32..6, 1u32..12, 1u32..12, 1u64..60_000);
+    let blocks = prop::collection::vec(1u64..60_000, 0..400);
+    let experts = (
+        prop_oneof![Just(0u32), 1u32..6],
+        1u32..12,
+        1u32..12,
+        1u64..600_000,
+    );
     let sizes = (0u64..100_000, 0u64..5_000, 0u64..2_000, 0u64..50);
     (blocks, experts, sizes).prop_map(|(blocks, experts, sizes)| {
         let (moe_layer_count, experts_per_layer, picks, expert_bytes) = experts;
@@ -68,7 +73,7 @@ fn footprints() -> impl Strategy<Value = ModelFootprint> {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let limits = (1u64..200, 1u64..40, 1u64..4, 0u64..2_000_000);
+    let limits = (1u64..200, 1u64..40, 1u64..4, 0u64..200_000);
     let layout = prop_oneof![
         Just(ArenaLayout::EXACT),
         Just(ArenaLayout::PAGES_4K),
@@ -82,7 +87,7 @@ fn cases() -> impl Strategy<Value = Case> {
         prop::option::weighted(0.2, 0u64..2_000_000),
         prop::option::weighted(0.2, 4u64..80),
         prop::collection::btree_set(
-            any::<prop::sample::Index>().prop_map(|i| i.index(150)),
+            any::<prop::sample::Index>().prop_map(|i| i.index(400)),
             0..4,
         ),
     );
@@ -210,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn more_memory_never_pins_less(case in cases(), steps in prop::collection::vec(0u64..400_000, 1..40)) {
+    fn more_memory_never_pins_less(case in cases(), steps in prop::collection::vec(0u64..200_000, 1..60)) {
         let mut total = case.smallest();
         let mut before = case.plan(total).unwrap();
         for step in steps {
@@ -345,4 +350,47 @@ fn the_order_of_shrinking() {
     assert_eq!(ring.pins.block_count, 0);
     let why = &least.line(LineKind::Ring).why;
     assert!(why.contains("6 blocks, not 64"), "{why}");
+}
+
+/// A sweep has no more positions than its sequences, nor logits than it has
+/// positions.
+#[test]
+fn sweeps_are_no_larger_than_their_sequences() {
+    let footprint = support::kimi_k3();
+    let workspace = linear_workspace(&footprint);
+    let budget = budget(8_000_000_000);
+    let mut request = kimi_request(&footprint, &budget, &workspace);
+    (request.context_positions, request.sequences) = (10, 3);
+    (request.chunk_positions, request.logit_rows) = (30, 30);
+    let exact = plan(&request).unwrap();
+    (request.chunk_positions, request.logit_rows) = (64, 50);
+    assert_eq!(plan(&request).unwrap(), exact);
+    assert_eq!(exact.chunk_positions, 30);
+    request.chunk_positions = 29;
+    assert_ne!(plan(&request).unwrap(), exact);
+}
+
+/// Where granules are large, one arena for all experts is cheaper than one
+/// for some and another for those in transit.
+#[test]
+fn the_cheapest_slots_decide_the_smallest_budget() {
+    let mut footprint = support::kimi_k3();
+    footprint.blocks.truncate(64);
+    (footprint.moe_layer_count, footprint.experts_per_layer) = (1, 20);
+    footprint.expert_bytes = 100;
+    let workspace = linear_workspace(&footprint);
+    let smallest = |cache_slots: u64| {
+        let budget = budget(1).with_split(None, Some(Bytes(cache_slots * 100)));
+        let mut request = kimi_request(&footprint, &budget, &workspace);
+        request.layout = ArenaLayout {
+            alignment_bytes: 1,
+            granule_bytes: 2_000,
+        };
+        match plan(&request) {
+            Err(PlanRefusal::TooSmall(shortfall)) => shortfall.smallest_budget,
+            other => panic!("one byte is too little: {other:?}"),
+        }
+    };
+    assert_eq!(smallest(10), smallest(20));
+    assert!(smallest(0) <= smallest(20));
 }

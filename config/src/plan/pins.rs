@@ -91,93 +91,182 @@ impl PinMap {
 /// ```
 #[must_use]
 pub fn pinned_blocks(blocks: &[BlockFootprint], pinned_bytes: u64, pins: Pins) -> PinMap {
-    let costs: Vec<u64> = blocks.iter().map(|block| block.bytes).collect();
-    let map = select(
-        &costs,
-        &PinMap::empty(costs.len()),
-        u128::from(pinned_bytes),
-        pins,
-    );
+    let sizes = blocks.iter().map(|block| block.bytes);
+    let candidates = Candidates::new(sizes, |bytes| bytes, &PinMap::empty(blocks.len()));
+    let map = candidates.fitting(u128::from(pinned_bytes), pins);
     assert_eq!(map.block_count(), blocks.len());
-    assert!(cost_of(&costs, &map) <= u128::from(pinned_bytes));
+    let chosen: u128 = map
+        .pinned()
+        .map(|index| u128::from(blocks[index].bytes))
+        .sum();
+    assert!(chosen <= u128::from(pinned_bytes));
     map
 }
 
-/// Sum of the costs of the blocks in `map`.
-pub(super) fn cost_of(costs: &[u64], map: &PinMap) -> u128 {
-    assert_eq!(costs.len(), map.block_count());
-    let sum = map.pinned().map(|index| u128::from(costs[index])).sum();
-    assert!(sum > 0 || map.pinned().all(|index| costs[index] == 0));
-    sum
+/// A block that may be pinned.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    index: usize,
+    /// Payload: what pinning it saves per sweep.
+    size: u64,
+    /// Room it takes, never less.
+    cost: u64,
 }
 
-/// Blocks outside `excluded` that fit `room`, at `costs[index]` each.
-pub(super) fn select(costs: &[u64], excluded: &PinMap, room: u128, pins: Pins) -> PinMap {
-    assert_eq!(costs.len(), excluded.block_count());
-    let candidates = || (0..costs.len()).filter(|&index| !excluded.is_pinned(index));
-    let total: u128 = candidates().map(|index| u128::from(costs[index])).sum();
-    let mut map = PinMap::empty(costs.len());
-    if room >= total {
-        candidates().for_each(|index| map.pin(index));
-    } else {
-        match pins {
-            Pins::Prefix => select_prefix(costs, candidates(), room, &mut map),
-            Pins::Spread => select_spread(costs, candidates(), room, total, &mut map),
+/// The blocks that may be pinned, in sweep order.
+#[derive(Debug)]
+pub(super) struct Candidates {
+    block_count: usize,
+    blocks: Vec<Candidate>,
+    size_total: u128,
+    cost_total: u128,
+    size_largest: u128,
+}
+
+impl Candidates {
+    /// All blocks but those in `excluded`; `cost` is the room for a size.
+    pub(super) fn new(
+        sizes: impl Iterator<Item = u64>,
+        cost: impl Fn(u64) -> u64,
+        excluded: &PinMap,
+    ) -> Self {
+        let candidate = |(index, size)| Candidate {
+            index,
+            size,
+            cost: cost(size),
+        };
+        let blocks: Vec<Candidate> = sizes
+            .enumerate()
+            .filter(|(index, _)| !excluded.is_pinned(*index))
+            .map(candidate)
+            .collect();
+        assert!(blocks.iter().all(|block| block.size <= block.cost));
+        assert_eq!(
+            blocks.len() + excluded.pinned_count(),
+            excluded.block_count()
+        );
+        Self {
+            block_count: excluded.block_count(),
+            size_total: blocks.iter().map(|block| u128::from(block.size)).sum(),
+            cost_total: blocks.iter().map(|block| u128::from(block.cost)).sum(),
+            size_largest: blocks
+                .iter()
+                .map(|block| u128::from(block.size))
+                .max()
+                .unwrap_or(0),
+            blocks,
         }
     }
-    assert!(cost_of(costs, &map) <= room, "the chosen blocks fit");
-    map
-}
 
-fn select_prefix(
-    costs: &[u64],
-    candidates: impl Iterator<Item = usize>,
-    room: u128,
-    map: &mut PinMap,
-) {
-    assert_eq!(map.pinned_count(), 0, "selection starts from nothing");
-    let mut left = room;
-    for index in candidates {
-        // Stopping at the first block that does not fit keeps the sets
-        // nested: more memory only ever adds blocks.
-        match left.checked_sub(u128::from(costs[index])) {
-            Some(rest) => left = rest,
-            None => break,
-        }
-        map.pin(index);
+    /// Candidates there are.
+    pub(super) fn count(&self) -> u64 {
+        self.blocks.len() as u64
     }
-    assert!(left <= room, "room is only used up");
-}
 
-fn select_spread(
-    costs: &[u64],
-    candidates: impl Iterator<Item = usize> + Clone,
-    room: u128,
-    total: u128,
-    map: &mut PinMap,
-) {
-    assert!(
-        room < total && total < 1 << 63,
-        "the products below stay within 127 bits"
-    );
-    let largest = candidates
-        .clone()
-        .map(|index| costs[index])
-        .max()
-        .unwrap_or(0);
-    let largest = u128::from(largest);
-    // The set for a room of k largest blocks holds more than k - 1 and at most
-    // k of them. Whole multiples therefore never pin less with more room.
-    let share = room - room % largest;
-    let mut behind: u128 = 0;
-    for index in candidates {
-        let cost = u128::from(costs[index]);
-        behind += cost * share;
-        if behind >= cost * total && cost > 0 {
-            behind -= cost * total;
-            map.pin(index);
+    /// Room for all of them.
+    pub(super) fn cost_total(&self) -> u128 {
+        self.cost_total
+    }
+
+    /// Room for the one that takes the most.
+    pub(super) fn cost_largest(&self) -> u64 {
+        self.blocks
+            .iter()
+            .map(|block| block.cost)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Every candidate.
+    pub(super) fn all(&self) -> PinMap {
+        self.fitting(self.cost_total, Pins::Prefix)
+    }
+
+    /// Room for those in `map`, all of which are candidates.
+    pub(super) fn cost_of(&self, map: &PinMap) -> u128 {
+        assert_eq!(self.block_count, map.block_count());
+        let chosen = self
+            .blocks
+            .iter()
+            .filter(|block| map.is_pinned(block.index));
+        let cost = chosen.map(|block| u128::from(block.cost)).sum();
+        assert!(cost <= self.cost_total);
+        cost
+    }
+
+    /// Candidates that fit `room`.
+    pub(super) fn fitting(&self, room: u128, pins: Pins) -> PinMap {
+        let mut map = PinMap::empty(self.block_count);
+        if room >= self.cost_total {
+            self.blocks.iter().for_each(|block| map.pin(block.index));
+        } else {
+            match pins {
+                Pins::Prefix => self.pin_prefix(room, &mut map),
+                Pins::Spread => {
+                    self.walk_spread(self.largest_share(room), |block| map.pin(block.index))
+                }
+            }
         }
-        assert!(behind < largest * total, "never a whole block behind");
+        assert!(self.cost_of(&map) <= room, "the chosen blocks fit");
+        map
+    }
+
+    fn pin_prefix(&self, room: u128, map: &mut PinMap) {
+        assert_eq!(map.pinned_count(), 0, "selection starts from nothing");
+        let mut left = room;
+        for block in &self.blocks {
+            // Stopping at the first block that does not fit keeps the sets
+            // nested: more memory only ever adds blocks.
+            match left.checked_sub(u128::from(block.cost)) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+            map.pin(block.index);
+        }
+        assert!(left <= room, "room is only used up");
+    }
+
+    /// The largest share in whole largest blocks whose set fits `room`.
+    ///
+    /// The set for a share of k largest blocks holds more than k - 1 and at
+    /// most k of them. So its payload grows with k, and whoever takes the
+    /// largest k that fits never pins less with more room.
+    fn largest_share(&self, room: u128) -> u128 {
+        assert!(room < self.cost_total && self.size_total > 0);
+        let largest = self.size_largest;
+        // More than one largest block beyond the room cannot fit, and the
+        // share of all candidates was found not to.
+        let most = (room / largest + 1).min((self.size_total - 1) / largest);
+        let share = (0..=most)
+            .rev()
+            .map(|count| count * largest)
+            .find(|&share| {
+                let mut cost: u128 = 0;
+                self.walk_spread(share, |block| cost += u128::from(block.cost));
+                cost <= room
+            });
+        share.expect("an empty share fits any room")
+    }
+
+    /// Visits the blocks of the even set for `share` bytes of payload.
+    fn walk_spread(&self, share: u128, mut visit: impl FnMut(&Candidate)) {
+        assert!(
+            share < self.size_total && self.size_total < 1 << 63,
+            "the products below stay within 127 bits"
+        );
+        let mut behind: u128 = 0;
+        for block in &self.blocks {
+            let size = u128::from(block.size);
+            behind += size * share;
+            if behind >= size * self.size_total && size > 0 {
+                behind -= size * self.size_total;
+                visit(block);
+            }
+        }
+        assert!(
+            behind < self.size_largest * self.size_total,
+            "never a whole block behind"
+        );
     }
 }
 
@@ -252,8 +341,9 @@ mod tests {
                 pinned += if map.is_pinned(index) { *size } else { 0 };
                 let even = u128::from(seen) * u128::from(share);
                 let have = u128::from(pinned) * u128::from(total);
-                prop_assert!(have <= even);
-                prop_assert!(even - have < u128::from(largest) * u128::from(total));
+                // A share of one largest block more may have fitted as well.
+                let block = u128::from(largest) * u128::from(total);
+                prop_assert!(have <= even + block && even < have + block);
             }
             prop_assert!(room - pinned < 2 * largest);
         }

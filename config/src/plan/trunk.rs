@@ -4,7 +4,7 @@ use crate::choices::Pins;
 
 use super::arena::ArenaLayout;
 use super::largest_fitting;
-use super::pins::{PinMap, cost_of, select};
+use super::pins::{Candidates, PinMap};
 use super::refusal::PlanRefusal;
 use super::request::PlanRequest;
 
@@ -23,8 +23,8 @@ const TRUNK_BYTES_MAX: u128 = 1 << 62;
 
 /// What the trunk can be given, whatever the budget is.
 pub(super) struct Trunk {
-    /// Room each block takes in an arena.
-    costs: Vec<u64>,
+    /// Blocks that may be pinned or streamed.
+    candidates: Candidates,
     /// Blocks that stay in memory in any case.
     pub(super) lookahead: PinMap,
     /// Arena bytes of those.
@@ -61,22 +61,23 @@ impl Trunk {
         if raw >= TRUNK_BYTES_MAX / 2 {
             return Err(PlanRefusal::TrunkTooLarge { bytes: raw });
         }
-        let costs: Vec<u64> = blocks
-            .iter()
-            .map(|block| layout.window_bytes(block.bytes))
-            .collect();
-        let mut lookahead = PinMap::empty(costs.len());
+        let mut lookahead = PinMap::empty(blocks.len());
         request
             .lookahead_blocks
             .iter()
             .for_each(|&index| lookahead.pin(index));
-        let others = || (0..costs.len()).filter(|&index| !lookahead.is_pinned(index));
-        let count = others().count() as u64;
-        let total: u128 = others().map(|index| u128::from(costs[index])).sum();
-        if total >= TRUNK_BYTES_MAX {
-            return Err(PlanRefusal::TrunkTooLarge { bytes: total });
+        let sizes = || blocks.iter().map(|block| block.bytes);
+        let window = |bytes| layout.window_bytes(bytes);
+        let candidates = Candidates::new(sizes(), window, &lookahead);
+        let total = candidates.cost_total();
+        let everything = Candidates::new(sizes(), window, &PinMap::empty(blocks.len()));
+        if everything.cost_total() >= TRUNK_BYTES_MAX {
+            return Err(PlanRefusal::TrunkTooLarge {
+                bytes: everything.cost_total(),
+            });
         }
-        let place_bytes = others().map(|index| costs[index]).max().unwrap_or(0);
+        let count = candidates.count();
+        let place_bytes = candidates.cost_largest();
         let in_flight = request
             .in_flight_bytes
             .div_ceil(place_bytes.max(1))
@@ -93,10 +94,10 @@ impl Trunk {
             } else {
                 layout.whole_granules(room)
             };
-            select(&costs, &lookahead, room, request.pins)
+            candidates.fitting(room, request.pins)
         });
         Ok(Self {
-            lookahead_bytes: layout.reserve(cost_of(&costs, &lookahead)),
+            lookahead_bytes: layout.reserve(everything.cost_of(&lookahead)),
             all_bytes: layout.reserve(total),
             place_bytes,
             ring_least,
@@ -104,7 +105,7 @@ impl Trunk {
             exact,
             pins: request.pins,
             layout,
-            costs,
+            candidates,
             lookahead,
         })
     }
@@ -127,9 +128,11 @@ impl Trunk {
             Some(pinned) if !self.is_all(pinned) => {
                 self.share(self.ring_least, pinned.clone(), false)
             }
-            None if self.ring_bytes(self.ring_least) < self.all_bytes => {
-                self.share(self.ring_least, PinMap::empty(self.costs.len()), false)
-            }
+            None if self.ring_bytes(self.ring_least) < self.all_bytes => self.share(
+                self.ring_least,
+                PinMap::empty(self.lookahead.block_count()),
+                false,
+            ),
             _ => self.whole(),
         };
         assert_eq!(share.ring_bytes + share.pinned_bytes, self.least_bytes());
@@ -160,7 +163,7 @@ impl Trunk {
                 } else {
                     0
                 };
-                let pinned = select(&self.costs, &self.lookahead, pin_room, self.pins);
+                let pinned = self.candidates.fitting(pin_room, self.pins);
                 self.share(ring, pinned, false)
             }
         };
@@ -189,7 +192,7 @@ impl Trunk {
     }
 
     fn whole(&self) -> TrunkShare {
-        let pinned = select(&self.costs, &self.lookahead, u128::MAX, self.pins);
+        let pinned = self.candidates.all();
         assert!(self.is_all(&pinned), "unlimited room pins everything");
         self.share(0, pinned, true)
     }
@@ -216,10 +219,10 @@ impl Trunk {
     }
 
     fn arena_bytes(&self, pinned: &PinMap) -> u128 {
-        self.layout.reserve(cost_of(&self.costs, pinned))
+        self.layout.reserve(self.candidates.cost_of(pinned))
     }
 
     fn is_all(&self, pinned: &PinMap) -> bool {
-        pinned.pinned_count() + self.lookahead.pinned_count() == self.costs.len()
+        pinned.pinned_count() as u64 == self.candidates.count()
     }
 }

@@ -26,7 +26,10 @@ pub use exp::{exp, sigmoid};
 pub use ln64::ln64;
 pub use tanh::tanh;
 
+// The vector bodies repeat the scalar sequences and share their constants.
+#[cfg(target_arch = "x86_64")]
 pub(crate) use exp::{EXP_MAX, EXP_MIN, MAGIC, table_index};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use tanh::TANH_MAX;
 
 /// The one rounding to f32 (to nearest, ties to even; overflow to infinity, gradual underflow).

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use k3_formats::FormatError;
 
+use crate::engine::EngineError;
+
 /// A file or directory could not be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,6 +119,10 @@ pub enum IoError {
         /// Length now.
         current_bytes: u64,
     },
+
+    /// Memory for weights could not be had, or a read of weights failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 
     /// A read failed, or a file's content is wrong.
     #[error(transparent)]

@@ -34,6 +34,40 @@
 //! - Unsafe code lives in `arena::map`, `arena::range`, `lease::handles`, `direct::dio`,
 //!   `engine::{landing, pread, uring}`; what decides who may touch which
 //!   byte (lease states, ring, layout, retries) is safe and tested apart.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//! use k3_io::{
+//!     AlignedWindow, DirectPolicy, EngineConfig, EnginePreference, FileId, FileTable, HugeArena,
+//!     PagePolicy, ReadClass, ReadRequest, RingArena, Segment, open_engine,
+//! };
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("shard");
+//! # std::fs::write(&path, vec![7_u8; 50_000])?;
+//! let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe)?);
+//! let (arena, report) = HugeArena::reserve(8 << 20, PagePolicy::Transparent)?;
+//! let ring = RingArena::new(&arena, 0..report.bytes, 64, None)?;
+//! let engine = open_engine(
+//!     Arc::clone(&table),
+//!     &EngineConfig::default(),
+//!     EnginePreference::Uring,
+//! )?;
+//!
+//! let segment = Segment { file: FileId(0), offset: 12_345, bytes: 30_000 };
+//! let room = AlignedWindow::capacity_for(segment.bytes, table.alignment_bytes());
+//! let target = ring.allocate(usize::try_from(room.unwrap())?).expect("an empty ring");
+//! let (reply, answers) = crossbeam_channel::bounded(64);
+//! engine.submit(ReadRequest::single(segment, target, ReadClass::AwaitedBlock, 1, reply));
+//!
+//! let done = answers.recv()?;
+//! done.result?;
+//! let block = done.target.freeze(done.payload);
+//! assert!(block.len() == 30_000 && block.iter().all(|&byte| byte == 7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod arena;

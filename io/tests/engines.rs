@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use common::{note, open_pread, open_uring};
 use k3_io::conformance::{self, Promises};
-use k3_io::{EngineConfig, FaultyEngine, FaultyPlan, FileTable, ReadEngine};
+use k3_io::{
+    DirectPolicy, EngineConfig, FaultyEngine, FaultyPlan, FileId, FileTable, HugeArena, PagePolicy,
+    ReadClass, ReadEngine, ReadRequest, Segment, SlotArena,
+};
 
 const STRICT: Promises = Promises {
     exact_counters: true,
@@ -59,5 +62,66 @@ fn engines_conform_on_tmpfs() {
     conformance::run(&open_pread, directory.path(), STRICT);
     if common::uring_here() {
         conformance::run(&open_uring, directory.path(), STRICT);
+    }
+}
+
+/// One request over files on two devices: each device reads its part, and the
+/// answer comes when both are done.
+#[test]
+fn a_request_may_span_devices() {
+    let here = tempfile::tempdir().unwrap();
+    let Ok(there) = tempfile::tempdir_in("/dev/shm") else {
+        return note("not run: /dev/shm is not writable");
+    };
+    let paths = [here.path().join("a"), there.path().join("b")];
+    let contents = [vec![1_u8; 3_000_000], vec![2_u8; 2_000_000]];
+    for (path, content) in paths.iter().zip(&contents) {
+        std::fs::write(path, content).unwrap();
+    }
+    let table = Arc::new(FileTable::open(&paths, DirectPolicy::Probe).unwrap());
+    if table.devices().len() == 1 {
+        return note("not run: /dev/shm is on the same device");
+    }
+    for open in [open_pread, open_uring] {
+        let Ok(engine) = open(Arc::clone(&table), &EngineConfig::default()) else {
+            continue;
+        };
+        let (arena, report) = HugeArena::reserve(8 << 20, PagePolicy::Small).unwrap();
+        let slots = SlotArena::new(&arena, 0..report.bytes, 8 << 20).unwrap();
+        let (reply, answers) = crossbeam_channel::bounded(1);
+        let segment = |file, offset, bytes| Segment {
+            file: FileId(file),
+            offset,
+            bytes,
+        };
+        let segments = [
+            segment(1, 5, 1_999_995),
+            segment(0, 7, 2_999_993),
+            segment(1, 0, 1),
+        ];
+        engine.submit(ReadRequest {
+            segments: segments.into_iter().collect(),
+            target: slots.acquire_any().unwrap(),
+            class: ReadClass::Expert,
+            tag: 3,
+            reply,
+        });
+        let done = answers.recv().unwrap();
+        done.result.unwrap();
+        let found = done.target.freeze(done.payload);
+        let (first, rest) = found.split_at(1_999_995);
+        let (second, third) = rest.split_at(2_999_993);
+        assert!(first.iter().all(|&byte| byte == 2));
+        assert!(second.iter().all(|&byte| byte == 1));
+        assert_eq!(third, [2]);
+        let counters = engine.counters();
+        assert_eq!(engine.caps().devices.len(), 2);
+        assert_eq!(counters.devices[0].payload_bytes[1], 2_999_993);
+        assert_eq!(counters.devices[1].payload_bytes[1], 1_999_996);
+        assert_eq!(
+            (counters.devices[0].requests, counters.devices[1].requests),
+            (1, 1)
+        );
+        drop(found);
     }
 }

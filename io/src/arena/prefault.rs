@@ -49,8 +49,9 @@ impl HugeArena {
         let page = self.report().got.page_bytes();
         let mut method = PrefaultMethod::Populate;
         let mut at = range.start / page * page;
+        let last = range.end.next_multiple_of(page).min(self.len_bytes());
         while at < range.end {
-            let end = (at + STEP_BYTES).min(self.len_bytes());
+            let end = (at + STEP_BYTES).min(last);
             let result = match method {
                 PrefaultMethod::Populate => self.mapping.populate(at..end),
                 _ => self.lock_steps(at..end),
@@ -124,6 +125,20 @@ mod tests {
         assert_eq!(lease[777], 42);
         let after = arena.resident().unwrap();
         assert_eq!(after.resident_bytes, crate::units::file(report.bytes));
+    }
+
+    #[test]
+    fn only_the_pages_of_the_range_are_touched() {
+        let (arena, _) = HugeArena::reserve(MIB, PagePolicy::Small).unwrap();
+        let mut seen = 0;
+        let go_on = |bytes| {
+            seen = bytes;
+            true
+        };
+        arena.prefault(5000..9000, go_on).unwrap();
+        assert_eq!(seen, 4000);
+        let pages = arena.resident().unwrap();
+        assert_eq!(pages.resident_bytes, 8192);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use super::fault::FaultHook;
 use crate::arena::HugeArena;
 use crate::units::MIB;
 
+/// Largest piece that is ever used: a single system call reads less than 2 GiB.
+const PIECE_BYTES_MAX: usize = 1 << 30;
+
 /// Which buffers an io_uring engine registers with the kernel. Registering
 /// halves the CPU cost of a read, pins the memory (touching all of it) and
 /// counts against RLIMIT_MEMLOCK.
@@ -62,7 +65,9 @@ impl Default for EngineConfig {
 impl EngineConfig {
     /// Piece size for files of this alignment.
     pub(crate) fn piece_bytes_for(&self, alignment: usize) -> usize {
-        self.piece_bytes.max(1).next_multiple_of(alignment)
+        self.piece_bytes
+            .clamp(1, PIECE_BYTES_MAX)
+            .next_multiple_of(alignment)
     }
 }
 

@@ -4,6 +4,11 @@
 //! one queue with three classes and keeps a bounded number of bytes in flight;
 //! the next piece is always the oldest of the most urgent class, so an awaited
 //! block overtakes read-ahead that was submitted long before.
+//!
+//! Bounds: queued jobs and answers under way, one for each lease; bytes in
+//! flight on a device, [`EngineConfig::in_flight_bytes`]; bounce memory, at most
+//! the same; tries of a piece, `transfer`'s constants; wake-ups, one event
+//! counter for each ring.
 
 mod config;
 mod core;

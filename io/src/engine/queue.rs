@@ -43,6 +43,8 @@ struct Inner {
     in_flight: usize,
     busy: bool,
     closing: bool,
+    /// Threads that wait for a job.
+    waiting: usize,
     /// A ring thread that has seen the queue empty and wants to be woken.
     sleeping: bool,
 }
@@ -98,8 +100,8 @@ impl DeviceQueue {
         self.update_clocks(&mut inner);
         let wake = std::mem::take(&mut inner.sleeping);
         drop(inner);
-        // One job can keep all threads busy.
-        self.arrived.notify_all();
+        // One thread; it wakes the next if there is more than it takes.
+        self.arrived.notify_one();
         wake
     }
 
@@ -135,16 +137,22 @@ impl DeviceQueue {
             match taken {
                 Taken::Piece(piece) => {
                     self.started();
+                    let more = inner.classes.iter().any(|class| !class.is_empty());
+                    if more && inner.waiting > 0 {
+                        self.arrived.notify_one();
+                    }
                     return Some(piece);
                 }
                 Taken::Closed => return None,
                 Taken::Empty | Taken::NoRoom => {
                     // A job may have come while the lock was released above.
                     if inner.classes.iter().all(VecDeque::is_empty) && !inner.closing {
+                        inner.waiting += 1;
                         inner = self
                             .arrived
                             .wait(inner)
                             .unwrap_or_else(PoisonError::into_inner);
+                        inner.waiting -= 1;
                     }
                 }
             }

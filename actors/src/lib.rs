@@ -1,2 +1,36 @@
 //! Who owns which memory, and when bytes move.
+//!
+//! # Map
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`trunk`] | the streamer: blocks in sweep order, ahead of compute |
+//! | [`cache`] | the expert cache: demands in, leases out as they arrive |
+//! | [`experts`] | its books: slots, policies, counts; no threads, no I/O |
+//! | [`source`] | both behind the trait the forward loop is fed from |
+//! | [`supervisor`] | ordered start and stop |
+//!
+//! # Invariants
+//!
+//! - Each thread owns its state; others reach it through bounded channels.
+//!   Channels that carry leases are as long as the leases that can exist, so
+//!   sending never waits.
+//! - A lease keeps its memory alive; memory is not reused while one lives.
+//! - What is resident follows from demands, never from timing.
+//! - Every queued read is answered before an actor ends.
 #![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod error;
+pub mod experts;
+pub mod planning;
+mod rows;
+pub mod source;
+pub mod supervisor;
+mod tags;
+pub mod trunk;
+mod units;
+
+pub use error::ActorError;
+pub use source::{StreamLease, StreamingSource, SweepReads};
+pub use supervisor::{ShutdownReport, StreamSettings, Supervisor};

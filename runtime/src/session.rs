@@ -7,6 +7,10 @@ use crate::forward::{Cancel, SweepCounts, SweepObserver, forward};
 use crate::pool::ComputePool;
 use crate::source::WeightSource;
 
+/// Positions a session may be planned for: all products of sizes stay far below
+/// 2^64 then.
+pub const POSITIONS_MAX: usize = 1 << 24;
+
 /// Sizes of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSettings {
@@ -16,6 +20,53 @@ pub struct SessionSettings {
     pub chunk_positions: usize,
     /// Whether logits of every position of a sweep may be asked for.
     pub all_logits: bool,
+}
+
+/// What a session reserves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionBytes {
+    /// What the sequence carries from sweep to sweep.
+    pub state_bytes: u64,
+    /// Activations and logits of one sweep.
+    pub workspace_bytes: u64,
+}
+
+impl SessionSettings {
+    /// What [`Session::new`] reserves for `model` with `workers` threads.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::ContextPositions`] for an empty or an impossible context.
+    pub fn planned_bytes<M: ModelFamily>(
+        &self,
+        model: &M,
+        workers: usize,
+    ) -> Result<SessionBytes, RunError> {
+        let count = self.context_positions;
+        if count == 0 || count > POSITIONS_MAX {
+            let max = POSITIONS_MAX;
+            return Err(RunError::ContextPositions { count, max });
+        }
+        Ok(SessionBytes {
+            state_bytes: model.footprint().state_bytes(count as u64),
+            workspace_bytes: model.workspace_bytes(&self.workspace_size(workers)),
+        })
+    }
+
+    /// Positions of the largest sweep.
+    fn sweep_positions(&self) -> usize {
+        self.chunk_positions.min(self.context_positions)
+    }
+
+    fn workspace_size(&self, workers: usize) -> WorkspaceSize {
+        let positions = self.sweep_positions();
+        WorkspaceSize {
+            positions,
+            logit_rows: if self.all_logits { positions } else { 1 },
+            context_positions: self.context_positions,
+            workers,
+        }
+    }
 }
 
 /// What the sweeps of a session consumed.
@@ -58,7 +109,8 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
     ///
     /// # Panics
     ///
-    /// If a size in `settings` is zero.
+    /// If a size in `settings` is zero, or the context beyond
+    /// [`POSITIONS_MAX`].
     pub fn new(
         model: &'a M,
         source: &'a mut S,
@@ -67,13 +119,8 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
         cancel: Cancel,
     ) -> Self {
         assert!(settings.chunk_positions > 0 && settings.context_positions > 0);
-        let chunk = settings.chunk_positions.min(settings.context_positions);
-        let size = WorkspaceSize {
-            positions: chunk,
-            logit_rows: if settings.all_logits { chunk } else { 1 },
-            context_positions: settings.context_positions,
-            workers: k3_models::Workers::count(pool),
-        };
+        assert!(settings.context_positions <= POSITIONS_MAX);
+        let size = settings.workspace_size(k3_models::Workers::count(pool));
         Self {
             model,
             source,
@@ -82,7 +129,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
             state: model.new_state(settings.context_positions),
             workspace: model.new_workspace(size),
             settings: SessionSettings {
-                chunk_positions: chunk,
+                chunk_positions: settings.sweep_positions(),
                 ..settings
             },
             counts: SessionCounts::default(),
@@ -105,6 +152,12 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
     #[must_use]
     pub fn counts(&self) -> &SessionCounts {
         &self.counts
+    }
+
+    /// What feeds the session, to look at.
+    #[must_use]
+    pub fn source(&self) -> &S {
+        self.source
     }
 
     /// Positions consumed so far.

@@ -229,7 +229,7 @@ struct Binder<'a> {
 
 const MATRIX: &[Dtype] = &[Dtype::Bf16];
 const VECTOR: &[Dtype] = &[Dtype::Bf16, Dtype::F32];
-/// Vectors whose released type is F32.
+/// Vectors whose released type is F32, by the released total of tensor bytes.
 const WIDE_VECTOR: &[Dtype] = &[Dtype::F32, Dtype::Bf16];
 
 impl<'a> Binder<'a> {
@@ -372,7 +372,7 @@ impl<'a> Binder<'a> {
         let (channels, taps) = (heads * dim, config.short_conv_kernel_size);
         let conv = ["q", "k", "v"].map(|name| {
             let name = format!("{stem}{name}_conv1d.weight");
-            self.vector_of(name, VECTOR, &[channels, 1, taps], false)
+            self.vector_of(name, WIDE_VECTOR, &[channels, 1, taps], false)
         });
         let mut matrix =
             |name: &str, rows, cols| self.matrix(format!("{stem}{name}_proj.weight"), rows, cols);
@@ -393,7 +393,7 @@ impl<'a> Binder<'a> {
             conv,
             a_log: self.vector_of(format!("{stem}A_log"), WIDE_VECTOR, &[heads], true),
             dt_bias: self.vector_of(format!("{stem}dt_bias"), WIDE_VECTOR, &[channels], false),
-            o_norm: self.vector(format!("{stem}o_norm.weight"), dim),
+            o_norm: self.vector_of(format!("{stem}o_norm.weight"), WIDE_VECTOR, &[dim], false),
         }
     }
 

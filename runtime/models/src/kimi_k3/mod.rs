@@ -26,7 +26,7 @@ pub mod vectors;
 mod workspace;
 
 pub use layout::KimiK3Layout;
-pub use model::{AttentionForm, KimiK3, NUMERICS_VERSION, planned_footprint};
+pub use model::{AttentionForm, KimiK3, NUMERICS_VERSION, PlannedModel};
 pub use run::KimiK3Run;
 pub use state::KimiK3State;
 pub use workspace::KimiK3Workspace;

@@ -120,16 +120,37 @@ impl KimiK3 {
     }
 }
 
-/// Sizes of a model that is not there: what a checkpoint of `config` costs,
-/// cut into blocks of at most `block_bytes`.
-#[must_use]
-pub fn planned_footprint(
-    config: &KimiK3Config,
+/// A model that is not there: what a checkpoint of a configuration would cost.
+#[derive(Debug)]
+pub struct PlannedModel {
+    layout: KimiK3Layout,
+    program: SweepProgram,
     form: AttentionForm,
-    block_bytes: u64,
-) -> ModelFootprint {
-    let layout = KimiK3Layout::planned(config);
-    footprint(&layout, &sweep_program(&layout, block_bytes), form)
+}
+
+impl PlannedModel {
+    /// The model of `config`, cut into blocks of at most `block_bytes`.
+    #[must_use]
+    pub fn new(config: &KimiK3Config, form: AttentionForm, block_bytes: u64) -> Self {
+        let layout = KimiK3Layout::planned(config);
+        Self {
+            program: sweep_program(&layout, block_bytes),
+            layout,
+            form,
+        }
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub fn footprint(&self) -> ModelFootprint {
+        footprint(&self.layout, &self.program, self.form)
+    }
+
+    /// Bytes its workspace would take; see [`ModelFamily::workspace_bytes`].
+    #[must_use]
+    pub fn workspace_bytes(&self, size: &WorkspaceSize) -> u64 {
+        KimiK3Workspace::planned_bytes(&self.layout, &self.program, size)
+    }
 }
 
 /// Sizes of a bound model.

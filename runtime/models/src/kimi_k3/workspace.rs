@@ -140,6 +140,9 @@ impl Lengths {
     }
 }
 
+/// Largest sweep or context whose buffers are computed exactly.
+const POSITIONS_MAX: usize = 1 << 28;
+
 /// Head-sized scratch vectors of a KDA step: q, k, v, alpha, delta, output.
 pub(crate) const KDA_SCRATCH: usize = 6;
 
@@ -223,6 +226,11 @@ impl KimiK3Workspace {
         program: &SweepProgram,
         size: &WorkspaceSize,
     ) -> u64 {
+        // Far beyond any machine the number no longer matters, only that it
+        // neither wraps nor falls.
+        if size.positions > POSITIONS_MAX || size.context_positions > POSITIONS_MAX {
+            return u64::MAX / 4;
+        }
         Lengths::new(layout, program, size).bytes()
     }
 }

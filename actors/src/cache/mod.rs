@@ -1,0 +1,63 @@
+//! The expert cache as an actor: demands in, leases out, as they arrive.
+//!
+//! One thread owns the books ([`crate::experts::SlotTable`]) and the memory. It
+//! gets all ids of a layer at once, hands over what is resident, reads the rest
+//! in disk order and hands each expert over when it has landed. How the books
+//! end up follows from the demands alone, whatever the disk does.
+
+mod actor;
+mod handle;
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+use k3_io::{EngineError, SEGMENTS_MAX, Segment, SlotArena};
+use k3_models::{ExpertKey, LayerIndex};
+
+use crate::experts::{EvictionPolicy, CacheShape};
+
+pub use handle::{ExpertCounts, ExpertHandle, ExpertLease};
+
+/// Where an expert lies: the ranges to read, in order.
+pub type ExpertPlaces = Box<dyn Fn(ExpertKey) -> ArrayVec<Segment, SEGMENTS_MAX> + Send>;
+
+/// Memory and books of the cache.
+pub struct CacheSettings {
+    /// Sizes.
+    pub shape: CacheShape,
+    /// What to keep.
+    pub policy: Box<dyn EvictionPolicy>,
+    /// One place for every slot of the shape.
+    pub slots: SlotArena,
+    /// Where experts lie.
+    pub places: ExpertPlaces,
+}
+
+impl fmt::Debug for CacheSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheSettings")
+            .field("shape", &self.shape)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What compute tells the cache.
+#[derive(Debug)]
+enum Message {
+    /// A sweep starts; what the one before still wanted is given up.
+    Begin { sweep: u64 },
+    /// All picks of a layer, `[positions][top_k]`.
+    Demand { layer: LayerIndex, picks: Vec<u16> },
+    /// A lease has ended; its memory is free by now.
+    Released(crate::experts::SlotId),
+    /// Drop queued reads, wait for those in flight, end.
+    Stop,
+}
+
+/// One expert on its way to compute.
+#[derive(Debug)]
+struct Delivery {
+    sweep: u64,
+    expert: Result<ExpertLease, EngineError>,
+}

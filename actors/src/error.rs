@@ -1,0 +1,32 @@
+//! What can go wrong between actors.
+
+use k3_io::EngineError;
+
+/// Why an actor could not do its part.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ActorError {
+    /// A read failed.
+    #[error(transparent)]
+    Read(#[from] EngineError),
+    /// The system refused a thread.
+    #[error("cannot start thread {name}: {source}; raise the limit of processes (ulimit -u)")]
+    Thread {
+        /// Name of the thread.
+        name: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// An actor ended before it was told to.
+    #[error("{name} has ended unexpectedly: this is a bug in k3; the run cannot go on")]
+    Gone {
+        /// Name of the thread.
+        name: &'static str,
+    },
+    /// An actor died of a bug.
+    #[error("{name} has panicked: this is a bug in k3; its message stands above")]
+    Panicked {
+        /// Name of the thread.
+        name: &'static str,
+    },
+}

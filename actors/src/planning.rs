@@ -1,0 +1,77 @@
+//! From a model and a budget to a plan.
+
+use k3_config::{
+    ArenaLayout, BudgetPlan, MemoryBudget, ModelFootprint, Pins, PlanRefusal, PlanRequest,
+    WorkspaceShape, plan,
+};
+use k3_models::WorkspaceSize;
+
+/// Code, stacks, runtime and the allocator's slack, measured as VmHWM less
+/// everything else that is planned (`k3 plan` prints it as a line).
+pub const BASELINE_BYTES: u64 = 48 << 20;
+
+/// What a plan depends on besides the model and the budget.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanInputs {
+    /// Positions the sequence has memory for.
+    pub context_positions: u64,
+    /// Positions of one sweep.
+    pub chunk_positions: u64,
+    /// Positions of one sweep that want logits.
+    pub logit_rows: u64,
+    /// Compute threads.
+    pub workers: u64,
+    /// The vocabulary and its tables.
+    pub vocabulary_bytes: u64,
+    /// The shard index.
+    pub index_bytes: u64,
+    /// Bytes the read engine keeps in flight.
+    pub in_flight_bytes: u64,
+    /// Alignment of reads and pages of arenas.
+    pub layout: ArenaLayout,
+    /// Expert slots in all, instead of what fits.
+    pub slots: Option<u64>,
+    /// Which blocks to pin when not all fit.
+    pub pins: Pins,
+}
+
+/// Plans one sequence of a model whose workspace takes `workspace(size)`.
+///
+/// # Errors
+///
+/// A budget that is too small or inputs that contradict one another.
+pub fn plan_run(
+    footprint: &ModelFootprint,
+    workspace: &dyn Fn(&WorkspaceSize) -> u64,
+    budget: &MemoryBudget,
+    inputs: &PlanInputs,
+) -> Result<BudgetPlan, PlanRefusal> {
+    let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let workspace = |shape: WorkspaceShape| {
+        workspace(&WorkspaceSize {
+            positions: count(shape.positions),
+            logit_rows: count(shape.logit_rows),
+            context_positions: count(shape.context_positions),
+            workers: count(shape.workers),
+        })
+    };
+    plan(&PlanRequest {
+        footprint,
+        budget,
+        context_positions: inputs.context_positions,
+        chunk_positions: inputs.chunk_positions,
+        logit_rows: inputs.logit_rows,
+        sequences: 1,
+        workers: inputs.workers,
+        baseline_bytes: BASELINE_BYTES,
+        vocabulary_bytes: inputs.vocabulary_bytes,
+        index_bytes: inputs.index_bytes,
+        speculation_log_bytes: 0,
+        workspace: &workspace,
+        lookahead_blocks: &[],
+        layout: inputs.layout,
+        in_flight_bytes: inputs.in_flight_bytes,
+        slots: inputs.slots,
+        pins: inputs.pins,
+    })
+}

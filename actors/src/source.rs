@@ -1,0 +1,116 @@
+//! The source that streams: what the forward loop is fed from on a machine
+//! with less memory than the model.
+
+use std::ops::Deref;
+
+use k3_io::ReadLease;
+use k3_models::{BlockIndex, ExpertDemand, ExpertKey, Sweep};
+use k3_runtime::{RunError, WeightSource};
+
+use crate::cache::{ExpertCounts, ExpertHandle, ExpertLease};
+use crate::error::ActorError;
+use crate::rows::RowReader;
+use crate::trunk::{TrunkCounts, TrunkHandle};
+
+/// What one sweep read and waited for. Payload bytes are exact: what the
+/// arithmetic consumed, without alignment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SweepReads {
+    /// The trunk's part.
+    pub trunk: TrunkCounts,
+    /// The experts' part.
+    pub experts: ExpertCounts,
+    /// Payload bytes of embedding rows.
+    pub row_bytes: u64,
+    /// Time compute waited for embedding rows.
+    pub row_wait_seconds: f64,
+}
+
+impl SweepReads {
+    /// Time compute waited for reads.
+    #[must_use]
+    pub fn wait_seconds(&self) -> f64 {
+        self.trunk.wait_seconds + self.experts.wait_seconds + self.row_wait_seconds
+    }
+}
+
+/// Feeds a model from disk through fixed memory.
+#[derive(Debug)]
+pub struct StreamingSource {
+    pub(crate) rows: RowReader,
+    pub(crate) trunk: TrunkHandle,
+    /// `None` for a model without experts.
+    pub(crate) experts: Option<ExpertHandle>,
+}
+
+/// The right to read one block, row or expert.
+#[derive(Debug)]
+pub enum StreamLease {
+    /// A trunk block or an embedding row.
+    Trunk(ReadLease),
+    /// An expert.
+    Expert(ExpertLease),
+}
+
+impl Deref for StreamLease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Trunk(lease) => lease,
+            Self::Expert(lease) => lease,
+        }
+    }
+}
+
+impl StreamingSource {
+    /// What the sweep at hand, or the last one, has read.
+    #[must_use]
+    pub fn sweep_reads(&self) -> SweepReads {
+        SweepReads {
+            trunk: *self.trunk.counts(),
+            experts: self.experts.as_ref().map(|experts| *experts.counts()).unwrap_or_default(),
+            row_bytes: self.rows.read_bytes,
+            row_wait_seconds: self.rows.wait_seconds,
+        }
+    }
+}
+
+impl WeightSource for StreamingSource {
+    type Lease<'a> = StreamLease;
+
+    fn begin_sweep(&mut self, sweep: &Sweep) -> Result<(), RunError> {
+        self.trunk.begin(sweep.logit_row_count() > 0)?;
+        if let Some(experts) = &mut self.experts {
+            experts.begin()?;
+        }
+        self.rows.begin(sweep.tokens());
+        Ok(())
+    }
+
+    fn embedding_row(&mut self, _token: u32) -> Result<StreamLease, RunError> {
+        // Asked for at the start of the sweep, in this order.
+        Ok(StreamLease::Trunk(self.rows.next()?))
+    }
+
+    fn block(&mut self, index: BlockIndex) -> Result<StreamLease, RunError> {
+        Ok(StreamLease::Trunk(self.trunk.block(index.index())?))
+    }
+
+    fn demand(&mut self, demand: &ExpertDemand) -> Result<(), RunError> {
+        let experts = self.experts.as_mut().expect("only models with experts route");
+        Ok(experts.demand(demand)?)
+    }
+
+    fn next_expert(&mut self) -> Result<Option<(ExpertKey, StreamLease)>, RunError> {
+        let experts = self.experts.as_mut().expect("only models with experts route");
+        let lease = experts.next()?;
+        Ok(lease.map(|lease| (lease.key(), StreamLease::Expert(lease))))
+    }
+}
+
+impl From<ActorError> for RunError {
+    fn from(error: ActorError) -> Self {
+        Self::Source(Box::new(error))
+    }
+}

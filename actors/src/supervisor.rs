@@ -1,0 +1,322 @@
+//! Starts everything in order, and stops it in reverse.
+//!
+//! Up: files, memory, the read engine, the streamer and the cache. Down: the
+//! streamer and the cache drop what is queued and wait for what is in flight,
+//! then the engine ends, then memory is unmapped; a lease that still lives
+//! keeps its memory for as long as it does.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use crossbeam_channel::{Receiver, bounded};
+use k3_config::{BudgetPlan, CachePolicy, LineKind};
+use k3_io::{
+    DirectPolicy, EngineCaps, EngineConfig, EngineCounters, EnginePreference, FileId, FileTable,
+    HugeArena, PagePolicy, PageReport, ReadEngine, RingArena, Segment, SlotArena, open_engine,
+};
+use k3_models::{ExpertKey, LayerIndex, ModelFamily, SweepProgram};
+use k3_runtime::Checkpoint;
+
+use crate::cache::{CacheSettings, ExpertHandle, ExpertPlaces};
+use crate::error::ActorError;
+use crate::experts::{CacheCounters, CacheShape, eviction_policy};
+use crate::rows::RowReader;
+use crate::source::StreamingSource;
+use crate::trunk::{TrunkBlock, TrunkHandle, TrunkSettings};
+use crate::units::memory;
+
+/// How to stream, besides what the plan says.
+#[derive(Debug, Clone)]
+pub struct StreamSettings {
+    /// Which engine reads.
+    pub engine: EnginePreference,
+    /// The engine's settings; arenas are filled in.
+    pub engine_config: EngineConfig,
+    /// Whether files are read past the page cache.
+    pub direct: DirectPolicy,
+    /// Page size of the arenas.
+    pub pages: PagePolicy,
+    /// What the expert cache keeps.
+    pub policy: CachePolicy,
+}
+
+/// A wrapper around the engine, for tests that inject faults.
+pub type WrapEngine = dyn Fn(Arc<dyn ReadEngine>, Arc<FileTable>) -> Arc<dyn ReadEngine>;
+
+/// Everything that runs beside compute.
+#[derive(Debug)]
+pub struct Supervisor {
+    source: StreamingSource,
+    engine: Arc<dyn ReadEngine>,
+    table: Arc<FileTable>,
+    pages: Vec<(LineKind, PageReport)>,
+}
+
+/// What is left to say once everything has stopped.
+#[derive(Debug)]
+pub struct ShutdownReport {
+    /// The engine's counts, final.
+    pub counters: EngineCounters,
+    /// The cache's counts, final.
+    pub cache: CacheCounters,
+    /// Actors that died instead of stopping.
+    pub failures: Vec<ActorError>,
+}
+
+impl Supervisor {
+    /// Opens the files of `checkpoint`, reserves what `plan` says and starts
+    /// the actors.
+    ///
+    /// # Errors
+    ///
+    /// Files that cannot be opened, memory or threads the system refuses.
+    pub fn start<M: ModelFamily>(
+        model: &M,
+        checkpoint: &Arc<Checkpoint>,
+        plan: &BudgetPlan,
+        settings: &StreamSettings,
+        wrap: Option<&WrapEngine>,
+    ) -> Result<Self, ActorError> {
+        let paths: Vec<PathBuf> = checkpoint.shard_paths().map(ToOwned::to_owned).collect();
+        let table = Arc::new(FileTable::open(&paths, settings.direct)?);
+        let alignment_bytes = table.alignment_bytes();
+        let mut memory = Memory::reserve(model.program(), plan, settings.pages, alignment_bytes)?;
+        let mut config = settings.engine_config.clone();
+        config.arenas = memory.arenas.clone();
+        let mut engine = open_engine(Arc::clone(&table), &config, settings.engine)?;
+        if let Some(wrap) = wrap {
+            engine = wrap(engine, Arc::clone(&table));
+        }
+        let trunk = TrunkSettings {
+            blocks: trunk_blocks(model.program()),
+            pinned: plan.pinned.clone(),
+            ring: memory.ring.take(),
+            pins: memory.pins.take(),
+            alignment_bytes,
+        };
+        let trunk = TrunkHandle::spawn(trunk, Arc::clone(&engine), memory.ring_released)?;
+        let rows = RowReader::new(
+            Arc::clone(&engine),
+            memory.rows,
+            model.program().embedding,
+        );
+        let experts = match memory.slots.take() {
+            None => None,
+            Some(slots) => {
+                let shape = cache_shape(model, plan);
+                let policy = eviction_policy(settings.policy, &shape);
+                let places = expert_places(checkpoint);
+                let settings = CacheSettings {
+                    shape,
+                    policy,
+                    slots,
+                    places,
+                };
+                Some(ExpertHandle::spawn(settings, Arc::clone(&engine))?)
+            }
+        };
+        Ok(Self {
+            source: StreamingSource {
+                rows,
+                trunk,
+                experts,
+            },
+            engine,
+            table,
+            pages: memory.reports,
+        })
+    }
+
+    /// What feeds the forward loop.
+    pub fn source(&mut self) -> &mut StreamingSource {
+        &mut self.source
+    }
+
+    /// What feeds the forward loop, to look at.
+    #[must_use]
+    pub fn source_ref(&self) -> &StreamingSource {
+        &self.source
+    }
+
+    /// What the engine is.
+    #[must_use]
+    pub fn caps(&self) -> EngineCaps {
+        self.engine.caps()
+    }
+
+    /// What the engine has done so far.
+    #[must_use]
+    pub fn counters(&self) -> EngineCounters {
+        self.engine.counters()
+    }
+
+    /// What the cache has counted so far.
+    #[must_use]
+    pub fn cache_counters(&self) -> CacheCounters {
+        let experts = self.source.experts.as_ref();
+        experts.map(ExpertHandle::counters).unwrap_or_default()
+    }
+
+    /// The pages each part of the plan got.
+    #[must_use]
+    pub fn pages(&self) -> &[(LineKind, PageReport)] {
+        &self.pages
+    }
+
+    /// Everything that is less than what was asked for, one sentence each.
+    #[must_use]
+    pub fn fallbacks(&self) -> Vec<String> {
+        let mut lines = self.engine.caps().fallbacks;
+        for line in self.table.fallbacks() {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        for (kind, report) in &self.pages {
+            lines.extend(report.fallbacks.iter().map(|line| format!("{kind}: {line}")));
+        }
+        lines
+    }
+
+    /// Stops everything in order.
+    #[must_use]
+    pub fn shutdown(mut self) -> ShutdownReport {
+        let mut failures = Vec::new();
+        let cache = self.cache_counters();
+        failures.extend(self.source.trunk.stop().err());
+        if let Some(experts) = &mut self.source.experts {
+            failures.extend(experts.stop().err());
+        }
+        self.source.rows.drain();
+        self.engine.shutdown();
+        ShutdownReport {
+            counters: self.engine.counters(),
+            cache,
+            failures,
+        }
+    }
+}
+
+/// The arenas of a plan and who leases from them.
+struct Memory {
+    arenas: Vec<Arc<HugeArena>>,
+    reports: Vec<(LineKind, PageReport)>,
+    ring: Option<SlotArena>,
+    ring_released: Receiver<()>,
+    pins: Option<RingArena>,
+    slots: Option<SlotArena>,
+    rows: SlotArena,
+}
+
+impl Memory {
+    fn reserve(
+        program: &SweepProgram,
+        plan: &BudgetPlan,
+        pages: PagePolicy,
+        alignment_bytes: u64,
+    ) -> Result<Self, ActorError> {
+        let mut arenas = Vec::new();
+        let mut reports = Vec::new();
+        let mut arena = |kind, bytes: u64, pages| -> Result<Arc<HugeArena>, ActorError> {
+            let (arena, report) = HugeArena::reserve(memory(bytes), pages)?;
+            arenas.push(Arc::clone(&arena));
+            reports.push((kind, report));
+            Ok(arena)
+        };
+        let window = |bytes: u64| {
+            let window = k3_io::AlignedWindow::capacity_for(bytes, alignment_bytes);
+            window.expect("planned sizes fit an address space").next_multiple_of(4096)
+        };
+        let (release, ring_released) = bounded(1);
+        let ring_bytes = plan.ring.place_count * plan.ring.place_bytes.next_multiple_of(4096);
+        let ring = if plan.ring.place_count == 0 {
+            None
+        } else {
+            let arena = arena(LineKind::Ring, ring_bytes, pages)?;
+            let place = memory(plan.ring.place_bytes.next_multiple_of(4096));
+            let range = 0..memory(ring_bytes);
+            Some(SlotArena::with_signal(&arena, range, place, Some(release))?)
+        };
+        let pinned_bytes: u64 =
+            plan.pinned.pinned().map(|index| window(program.blocks[index].bytes)).sum();
+        let pins = if pinned_bytes == 0 {
+            None
+        } else {
+            let arena = arena(LineKind::PinnedTrunk, pinned_bytes, pages)?;
+            let count = plan.pinned.pinned_count();
+            Some(RingArena::new(&arena, 0..memory(pinned_bytes), count, None)?)
+        };
+        let slot_count = plan.slots.transit_count + plan.slots.cache_count;
+        let slots = if slot_count == 0 {
+            None
+        } else {
+            let slot = plan.slots.slot_bytes.next_multiple_of(4096);
+            let arena = arena(LineKind::TransitSlots, slot_count * slot, pages)?;
+            Some(SlotArena::new(&arena, 0..memory(slot_count * slot), memory(slot))?)
+        };
+        let row = window(program.embedding_row_bytes());
+        // Small and short-lived: no huge pages.
+        let row_bytes = row * plan.chunk_positions;
+        let rows = arena(LineKind::Activations, row_bytes, PagePolicy::Small)?;
+        Ok(Self {
+            rows: SlotArena::new(&rows, 0..memory(row_bytes), memory(row))?,
+            arenas,
+            reports,
+            ring,
+            ring_released,
+            pins,
+            slots,
+        })
+    }
+}
+
+fn trunk_blocks(program: &SweepProgram) -> Vec<TrunkBlock> {
+    let blocks = program.blocks.iter();
+    blocks
+        .map(|block| TrunkBlock {
+            place: Segment {
+                file: FileId(u32::from(block.shard)),
+                offset: block.offset,
+                bytes: block.bytes,
+            },
+            is_head: block.kind == k3_config::BlockKind::Head,
+        })
+        .collect()
+}
+
+fn cache_shape<M: ModelFamily>(model: &M, plan: &BudgetPlan) -> CacheShape {
+    let footprint = model.footprint();
+    let layers = model.program().steps.iter().filter_map(|step| match step {
+        k3_models::Step::Route(layer) => Some(*layer),
+        _ => None,
+    });
+    let count = |value: u32| usize::try_from(value).expect("32 bits fit");
+    CacheShape {
+        slot_count: memory(plan.slots.transit_count + plan.slots.cache_count),
+        transit_count: memory(plan.slots.transit_count),
+        top_k: count(footprint.experts_per_token),
+        moe_layers: layers.collect::<Vec<LayerIndex>>(),
+        experts_per_layer: count(footprint.experts_per_layer),
+        expert_bytes: footprint.expert_bytes,
+        lookahead_count_max: 0,
+    }
+}
+
+fn expert_places(checkpoint: &Arc<Checkpoint>) -> ExpertPlaces {
+    let checkpoint = Arc::clone(checkpoint);
+    Box::new(move |key: ExpertKey| {
+        let experts = checkpoint.index().experts();
+        let place = experts.get(key.layer.index(), usize::from(key.expert));
+        let place = place.expect("the index holds every expert of the model");
+        let segments = place.segments();
+        segments
+            .iter()
+            .map(|segment| Segment {
+                file: FileId(u32::from(segment.shard)),
+                offset: segment.offset,
+                bytes: segment.bytes,
+            })
+            .collect::<ArrayVec<_, { k3_io::SEGMENTS_MAX }>>()
+    })
+}

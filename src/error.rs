@@ -212,7 +212,9 @@ impl CliError {
 /// Refusals come before anything has run; the rest are failures.
 fn run_exit(error: &RunError) -> Exit {
     match error {
-        RunError::DoesNotFit { .. } | RunError::ThreadCount { .. } => Exit::Refused,
+        RunError::DoesNotFit { .. }
+        | RunError::ContextPositions { .. }
+        | RunError::ThreadCount { .. } => Exit::Refused,
         RunError::Io(error) => io_exit(error),
         RunError::Format(error) => format_exit(error),
         RunError::Model(model) => match model {

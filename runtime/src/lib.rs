@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`checkpoint`] | a checkpoint directory, opened and indexed |
 //! | [`source`] | [`WeightSource`]: where [`forward`](forward::forward) gets its bytes |
+//! | [`memory`] | whether a run fits, asked before anything is reserved |
 //! | [`resident`] | the source that keeps every weight in memory |
 //! | [`forward`](mod@forward) | the one walk through a sweep's program |
 //! | [`pool`] | compute threads with a static split |
@@ -25,6 +26,7 @@
 pub mod checkpoint;
 pub mod error;
 pub mod forward;
+pub mod memory;
 pub mod philox;
 pub mod pool;
 pub mod report;
@@ -36,9 +38,10 @@ pub mod source;
 pub use checkpoint::{Checkpoint, CheckpointPaths};
 pub use error::RunError;
 pub use forward::{Cancel, SweepObserver, forward};
+pub use memory::{MemoryNeed, check_memory};
 pub use pool::ComputePool;
 pub use report::RunReport;
 pub use resident::ResidentSource;
 pub use sampler::{SampleError, Sampler, SamplingSettings};
-pub use session::{Session, SessionSettings};
+pub use session::{POSITIONS_MAX, Session, SessionBytes, SessionSettings};
 pub use source::WeightSource;

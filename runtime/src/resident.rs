@@ -4,14 +4,18 @@
 //! fits. Trunk and experts are each one allocation, sized before anything is
 //! read.
 
-use std::path::Path;
+use std::ops::ControlFlow;
 
-use k3_config::Bytes;
-use k3_models::{BlockIndex, ExpertDemand, ExpertKey, ModelFamily, SweepProgram};
+use k3_models::{BlockIndex, ExpertDemand, ExpertKey, ModelFamily, Sweep, SweepProgram};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::RunError;
+use crate::memory::{MemoryNeed, check_memory};
+use crate::session::SessionBytes;
 use crate::source::WeightSource;
+
+/// Bytes read at once: a fraction of a second on any disk.
+const PIECE_BYTES: usize = 16 << 20;
 
 /// Every weight of a model, in memory.
 #[derive(Debug)]
@@ -29,18 +33,21 @@ pub struct ResidentSource {
 }
 
 impl ResidentSource {
-    /// Reads everything `model` needs from `checkpoint`. `progress` is told
-    /// bytes read and bytes in all.
+    /// Reads everything `model` needs from `checkpoint`, on a machine that is
+    /// to hold a session of `beside` as well. `progress` is told bytes read and
+    /// bytes in all, at the start and after every piece, and may end the load.
     ///
     /// # Errors
     ///
-    /// [`RunError::DoesNotFit`] before anything is reserved when the weights
-    /// exceed the memory available; failed reads.
+    /// [`RunError::DoesNotFit`] before anything is reserved when weights and
+    /// session exceed the memory available; [`RunError::Cancelled`] when
+    /// `progress` breaks; failed reads.
     pub fn load<M: ModelFamily>(
         model: &M,
         checkpoint: &Checkpoint,
         layer_count: usize,
-        mut progress: impl FnMut(u64, u64),
+        beside: SessionBytes,
+        progress: impl FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<Self, RunError> {
         let program = model.program();
         let footprint = model.footprint();
@@ -48,23 +55,28 @@ impl ResidentSource {
         let expert_total: u64 = (0..layer_count)
             .map(|layer| experts.experts_of_layer(layer) as u64 * footprint.expert_bytes)
             .sum();
-        let needed = program.embedding.bytes + footprint.trunk_bytes() + expert_total;
-        check_fits(checkpoint.path(), needed)?;
-        let mut source = Self::reserve(program, footprint.expert_bytes, expert_total);
-        let mut done = 0;
-        let mut note = |bytes: usize| {
-            done += bytes as u64;
-            progress(done, needed);
+        let weights_bytes = program.embedding.bytes + footprint.trunk_bytes() + expert_total;
+        let need = MemoryNeed {
+            weights_bytes,
+            state_bytes: beside.state_bytes,
+            workspace_bytes: beside.workspace_bytes,
         };
-        checkpoint.read_tensor(&program.embedding, &mut source.embedding)?;
-        note(source.embedding.len());
+        check_memory(checkpoint.path(), need)?;
+        let mut pieces = Pieces {
+            checkpoint,
+            progress,
+            done: 0,
+            total: weights_bytes,
+        };
+        pieces.note(0)?;
+        let mut source = Self::reserve(program, footprint.expert_bytes, expert_total);
+        let embedding = &program.embedding;
+        pieces.read(embedding.shard, embedding.offset, &mut source.embedding)?;
         for (index, block) in program.blocks.iter().enumerate() {
             let range = source.block_starts[index]..source.block_starts[index + 1];
-            let target = &mut source.trunk[range];
-            checkpoint.read(block.shard, block.offset, target)?;
-            note(target.len());
+            pieces.read(block.shard, block.offset, &mut source.trunk[range])?;
         }
-        source.load_experts(checkpoint, layer_count, note)?;
+        source.load_experts(&mut pieces, layer_count)?;
         Ok(source)
     }
 
@@ -87,13 +99,12 @@ impl ResidentSource {
         }
     }
 
-    fn load_experts(
+    fn load_experts<F: FnMut(u64, u64) -> ControlFlow<()>>(
         &mut self,
-        checkpoint: &Checkpoint,
+        pieces: &mut Pieces<'_, F>,
         layer_count: usize,
-        mut note: impl FnMut(usize),
     ) -> Result<(), RunError> {
-        let experts = checkpoint.index().experts();
+        let experts = pieces.checkpoint.index().experts();
         let mut next = 0;
         for layer in 0..layer_count {
             let count = experts.experts_of_layer(layer);
@@ -103,11 +114,10 @@ impl ResidentSource {
                 let mut at = next * self.expert_bytes;
                 for segment in &*place.segments() {
                     let target = &mut self.experts[at..at + size(segment.bytes)];
-                    checkpoint.read(segment.shard, segment.offset, target)?;
                     at += target.len();
+                    pieces.read(segment.shard, segment.offset, target)?;
                 }
                 next += 1;
-                note(self.expert_bytes);
             }
         }
         Ok(())
@@ -123,7 +133,7 @@ impl ResidentSource {
 impl WeightSource for ResidentSource {
     type Lease<'a> = &'a [u8];
 
-    fn begin_sweep(&mut self, _with_head: bool) -> Result<(), RunError> {
+    fn begin_sweep(&mut self, _sweep: &Sweep) -> Result<(), RunError> {
         // A cancelled sweep may have left experts that nobody took.
         self.pending.clear();
         Ok(())
@@ -153,32 +163,35 @@ impl WeightSource for ResidentSource {
     }
 }
 
+/// Reads in pieces and tells after each, so that a stop takes effect within
+/// one, however large the tensor is.
+struct Pieces<'c, F> {
+    checkpoint: &'c Checkpoint,
+    progress: F,
+    done: u64,
+    total: u64,
+}
+
+impl<F: FnMut(u64, u64) -> ControlFlow<()>> Pieces<'_, F> {
+    fn read(&mut self, shard: u16, offset: u64, target: &mut [u8]) -> Result<(), RunError> {
+        let mut at = offset;
+        for piece in target.chunks_mut(PIECE_BYTES) {
+            self.checkpoint.read(shard, at, piece)?;
+            at += piece.len() as u64;
+            self.note(piece.len())?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, bytes: usize) -> Result<(), RunError> {
+        self.done += bytes as u64;
+        match (self.progress)(self.done, self.total) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(RunError::Cancelled),
+        }
+    }
+}
+
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).expect("checked against the machine's memory")
-}
-
-/// Refuses what would be killed later: weights beyond the available memory.
-fn check_fits(path: &Path, needed_bytes: u64) -> Result<(), RunError> {
-    // A kernel that does not tell is no reason to refuse.
-    let Some(available) = available_memory_bytes() else {
-        return Ok(());
-    };
-    if needed_bytes > available {
-        return Err(RunError::DoesNotFit {
-            path: path.to_owned(),
-            needed: Bytes(needed_bytes),
-            available: Bytes(available),
-        });
-    }
-    Ok(())
-}
-
-/// `MemAvailable` as the kernel estimates it.
-fn available_memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
 }

@@ -1,12 +1,14 @@
 //! A tiny checkpoint on disk, opened the way the program opens one.
 #![allow(dead_code, reason = "each test binary uses its share")]
 
+use std::ops::ControlFlow;
+
 use k3_kernels::{Isa, KernelSet};
 use k3_models::LogitRows;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
 use k3_runtime::{
     Cancel, Checkpoint, CheckpointPaths, ComputePool, ResidentSource, RunError, Session,
-    SessionSettings,
+    SessionBytes, SessionSettings,
 };
 use k3_testkit::{TinyCheckpoint, TinySpec};
 use tempfile::TempDir;
@@ -71,7 +73,9 @@ pub(crate) fn load(
         checkpoint.read_tensor(tensor, out)
     })
     .unwrap();
-    let source = ResidentSource::load(&model, checkpoint, layers, |_, _| {}).unwrap();
+    let beside = SessionBytes::default();
+    let go_on = |_, _| ControlFlow::Continue(());
+    let source = ResidentSource::load(&model, checkpoint, layers, beside, go_on).unwrap();
     (model, source)
 }
 

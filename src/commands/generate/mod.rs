@@ -14,12 +14,15 @@ mod steps;
 mod stream;
 mod summary;
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{KimiK3, KimiK3Layout};
 use k3_runtime::report::StopReason;
-use k3_runtime::{Cancel, Checkpoint, ComputePool, ResidentSource, Session, SessionSettings};
+use k3_runtime::{
+    Cancel, Checkpoint, ComputePool, ResidentSource, RunError, Session, SessionSettings,
+};
 
 use crate::cli::args::GenerateArgs;
 use crate::error::CliError;
@@ -50,12 +53,13 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let pool = ComputePool::new(request.threads)?;
     let layout = request.checkpoint.bind(request.layers)?;
     let outputs = Outputs::create(&args.output)?;
-    let (model, mut source) = load(&request, layout, args, &cancel)?;
     let settings = SessionSettings {
         context_positions: request.context_positions,
         chunk_positions: request.chunk_positions,
         all_logits: args.output.all_positions || args.generation.tf_check,
     };
+    let loaded = load(&request, layout, args, settings, &cancel);
+    let (model, mut source) = loaded.map_err(nothing_to_keep)?;
     let mut session = Session::new(&model, &mut source, &pool, settings, cancel.clone());
     if args.output.dump_trace.is_some() {
         session.record_trace();
@@ -63,11 +67,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let load_seconds = started.elapsed().as_secs_f64();
     let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
     let mut generation = Generation::new(&request, args, session, outputs, stream)?;
-    let stop = match generation.run() {
-        // Nothing of an unfinished first step is worth keeping.
-        Err(CliError::Run(k3_runtime::RunError::Cancelled)) => return Err(CliError::Interrupted),
-        other => other?,
-    };
+    let stop = generation.run().map_err(nothing_to_keep)?;
     let done = generation.finish(stop);
     let report = summary::report(&request, args, &model, &done, load_seconds);
     if args.output.json && !done.output_closed {
@@ -83,26 +83,45 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     })
 }
 
-/// Binds the model and reads its weights.
+/// Neither a part of a load nor of the first step is worth keeping.
+fn nothing_to_keep(error: CliError) -> CliError {
+    match error {
+        CliError::Run(RunError::Cancelled) => CliError::Interrupted,
+        other => other,
+    }
+}
+
+/// Binds the model and reads its weights, if there is room for them and for a
+/// session of `settings`.
 fn load(
     request: &Request,
     layout: KimiK3Layout,
     args: &GenerateArgs,
+    settings: SessionSettings,
     cancel: &Cancel,
 ) -> Result<(KimiK3, ResidentSource), CliError> {
     let checkpoint: &Checkpoint = &request.checkpoint;
     let layer_count = layout.layer_count();
     let kernels = KernelSet::for_isa(request.isa).expect("the parser takes available sets only");
-    let read = |tensor: &_, target: &mut [u8]| checkpoint.read_tensor(tensor, target);
+    let read = |tensor: &_, target: &mut [u8]| {
+        if cancel.is_requested() {
+            return Err(RunError::Cancelled);
+        }
+        checkpoint.read_tensor(tensor, target)
+    };
     let model = KimiK3::new(layout, args.execution.attention, kernels, BLOCK_BYTES, read)?;
+    let session = settings.planned_bytes(&model, request.threads)?;
     let mut bar = None;
-    let source = ResidentSource::load(&model, checkpoint, layer_count, |done, total| {
+    let progress = |done, total| {
         let quiet = args.output.quiet;
         bar.get_or_insert_with(|| Progress::bytes("weights", total, quiet))
             .set(done);
-    })?;
-    if cancel.is_requested() {
-        return Err(CliError::Interrupted);
-    }
+        if cancel.is_requested() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let source = ResidentSource::load(&model, checkpoint, layer_count, session, progress)?;
     Ok((model, source))
 }

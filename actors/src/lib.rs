@@ -7,6 +7,7 @@
 //! | [`trunk`] | the streamer: blocks in sweep order, ahead of compute |
 //! | [`cache`] | the expert cache: demands in, leases out as they arrive |
 //! | [`experts`] | its books: slots, policies, counts; no threads, no I/O |
+//! | [`sim`] | replays of expert traces through the same books |
 //! | [`source`] | both behind the trait the forward loop is fed from |
 //! | [`supervisor`] | ordered start and stop |
 //!
@@ -25,6 +26,7 @@ pub mod error;
 pub mod experts;
 pub mod planning;
 mod rows;
+pub mod sim;
 pub mod source;
 pub mod supervisor;
 mod tags;

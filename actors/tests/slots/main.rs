@@ -1,0 +1,5 @@
+//! The books of the expert cache.
+
+mod cases;
+mod driver;
+mod timing;

@@ -195,6 +195,31 @@ fn a_frequent_expert_outlives_a_scan_and_fades() {
     assert_eq!(lasted, 3);
 }
 
+/// Counts are brought back into range once in some 640 sweeps: nothing may be
+/// remembered as more or less than before.
+#[test]
+fn the_past_fades_alike_at_all_times() {
+    for sweeps_before in 600..700 {
+        let mut policy = DecayedFrequency::new(&shape(1, 1, 8));
+        let mut outcome = PolicyOutcome::default();
+        let mut demand = |experts: &[u16]| {
+            policy.begin_sweep();
+            let picks: Vec<_> = experts.iter().map(|&expert| key(0, expert)).collect();
+            policy.demand(&picks, &mut outcome);
+            policy.contains(key(0, 0))
+        };
+        for _ in 0..sweeps_before {
+            demand(&[]);
+        }
+        assert!(demand(&[0, 0, 0, 0, 1]));
+        demand(&[]);
+        // 4 x 0.7^2 = 1.96 against 1 + 0.7^2 = 1.49.
+        assert!(demand(&[1]), "{sweeps_before}: 1 counts too much");
+        // 4 x 0.7^3 = 1.37 against 1 + 0.7 + 0.7^3 = 2.04.
+        assert!(!demand(&[1]), "{sweeps_before}: 0 counts too much");
+    }
+}
+
 #[test]
 fn of_equal_counts_the_one_used_first_stays() {
     let mut policy = DecayedFrequency::new(&shape(2, 1, 8));

@@ -104,6 +104,7 @@ fn transit_slots_are_not_the_policys() {
         ("lru", AccessModel::Pick, 0),
         ("deep-layers", AccessModel::Batch, 4),
         ("decayed-frequency", AccessModel::Batch, 4),
+        ("decayed-frequency", AccessModel::Pick, 4),
         ("belady", AccessModel::Pick, 4),
     ] {
         let reserved = ReplaySettings {

@@ -5,6 +5,7 @@ mod compare;
 mod generate;
 mod help;
 mod interrupt;
+mod loading;
 mod outputs;
 mod reference_data;
 mod sampling;

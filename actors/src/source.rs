@@ -69,7 +69,11 @@ impl StreamingSource {
     pub fn sweep_reads(&self) -> SweepReads {
         SweepReads {
             trunk: *self.trunk.counts(),
-            experts: self.experts.as_ref().map(|experts| *experts.counts()).unwrap_or_default(),
+            experts: self
+                .experts
+                .as_ref()
+                .map(|experts| *experts.counts())
+                .unwrap_or_default(),
             row_bytes: self.rows.read_bytes,
             row_wait_seconds: self.rows.wait_seconds,
         }
@@ -98,13 +102,19 @@ impl WeightSource for StreamingSource {
     }
 
     fn demand(&mut self, demand: &ExpertDemand) -> Result<(), RunError> {
-        let experts = self.experts.as_mut().expect("only models with experts route");
+        let experts = self
+            .experts
+            .as_mut()
+            .expect("only models with experts route");
         Ok(experts.demand(demand)?)
     }
 
     fn next_expert(&mut self) -> Result<Option<(ExpertKey, StreamLease)>, RunError> {
-        let experts = self.experts.as_mut().expect("only models with experts route");
-        let lease = experts.next()?;
+        let experts = self
+            .experts
+            .as_mut()
+            .expect("only models with experts route");
+        let lease = experts.next_expert()?;
         Ok(lease.map(|lease| (lease.key(), StreamLease::Expert(lease))))
     }
 }

@@ -149,8 +149,10 @@ impl CacheActor {
     }
 
     fn land(&mut self, done: ReadDone) {
-        let Flight { slot, sweep } =
-            self.flights.remove(&done.tag).expect("every answer was asked for");
+        let Flight { slot, sweep } = self
+            .flights
+            .remove(&done.tag)
+            .expect("every answer was asked for");
         match done.result {
             Ok(()) => {
                 self.held[slot.index()] = Some(done.target.freeze(done.payload));
@@ -175,7 +177,9 @@ impl CacheActor {
     /// Leases a resident, demanded slot to compute.
     fn hand_over(&mut self, slot: SlotId, was_read: bool) {
         let key = self.table.lease(slot);
-        let lease = self.held[slot.index()].clone().expect("a resident slot holds its expert");
+        let lease = self.held[slot.index()]
+            .clone()
+            .expect("a resident slot holds its expert");
         let releases = self.channels.releases.clone();
         self.deliver(Ok(ExpertLease::new(key, slot, lease, was_read, releases)));
     }
@@ -199,7 +203,13 @@ impl CacheActor {
             self.engine.cancel(*tag);
         }
         for _ in 0..self.flights.len() {
-            drop(self.channels.done.1.recv().expect("this thread holds a sender"));
+            drop(
+                self.channels
+                    .done
+                    .1
+                    .recv()
+                    .expect("this thread holds a sender"),
+            );
         }
     }
 }

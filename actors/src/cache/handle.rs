@@ -173,7 +173,7 @@ impl ExpertHandle {
     /// # Errors
     ///
     /// A failed read, or [`ActorError::Gone`].
-    pub fn next(&mut self) -> Result<Option<ExpertLease>, ActorError> {
+    pub fn next_expert(&mut self) -> Result<Option<ExpertLease>, ActorError> {
         while self.remaining > 0 {
             let delivery = match self.deliveries.try_recv() {
                 Ok(delivery) => delivery,
@@ -210,13 +210,18 @@ impl ExpertHandle {
 
     fn wait(&mut self) -> Result<Delivery, ActorError> {
         let start = Instant::now();
-        let delivery = self.deliveries.recv().map_err(|_| ActorError::Gone { name: NAME })?;
+        let delivery = self
+            .deliveries
+            .recv()
+            .map_err(|_| ActorError::Gone { name: NAME })?;
         self.counts.wait_seconds += start.elapsed().as_secs_f64();
         Ok(delivery)
     }
 
     fn send(&self, message: Message) -> Result<(), ActorError> {
-        self.mailbox.send(message).map_err(|_| ActorError::Gone { name: NAME })
+        self.mailbox
+            .send(message)
+            .map_err(|_| ActorError::Gone { name: NAME })
     }
 
     /// Stops the cache: queued reads are dropped, those in flight awaited.
@@ -231,7 +236,9 @@ impl ExpertHandle {
         let _ = self.mailbox.send(Message::Stop);
         // Leases nobody took release their slots while they are dropped.
         while self.deliveries.try_recv().is_ok() {}
-        thread.join().map_err(|_| ActorError::Panicked { name: NAME })
+        thread
+            .join()
+            .map_err(|_| ActorError::Panicked { name: NAME })
     }
 }
 

@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use k3_io::{EngineError, SEGMENTS_MAX, Segment, SlotArena};
 use k3_models::{ExpertKey, LayerIndex};
 
-use crate::experts::{EvictionPolicy, CacheShape};
+use crate::experts::{CacheShape, EvictionPolicy};
 
 pub use handle::{ExpertCounts, ExpertHandle, ExpertLease};
 

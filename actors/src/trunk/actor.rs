@@ -53,6 +53,9 @@ pub(super) struct TrunkActor {
     flights: HashMap<u64, Flight>,
     /// Tag of the read of a pinned block that is on its way.
     pin_flights: HashMap<usize, u64>,
+    /// Memory of pinned blocks whose read failed: their room is cut to the
+    /// byte, so it is kept for the next try.
+    pin_spares: HashMap<usize, WriteLease>,
     tags: Tags,
 }
 
@@ -78,8 +81,15 @@ impl TrunkActor {
         channels: Channels,
     ) -> Self {
         let total = settings.blocks.len();
-        let body = settings.blocks.iter().position(|block| block.is_head).unwrap_or(total);
-        assert!(settings.blocks[body..].iter().all(|block| block.is_head), "the head is last");
+        let body = settings
+            .blocks
+            .iter()
+            .position(|block| block.is_head)
+            .unwrap_or(total);
+        assert!(
+            settings.blocks[body..].iter().all(|block| block.is_head),
+            "the head is last"
+        );
         assert_eq!(settings.pinned.block_count(), total);
         Self {
             order: SweepOrder::new(body, total),
@@ -88,6 +98,7 @@ impl TrunkActor {
             resident: vec![None; total],
             flights: HashMap::new(),
             pin_flights: HashMap::new(),
+            pin_spares: HashMap::new(),
             tags: Tags::new(Party::Trunk),
             settings,
             engine,
@@ -149,7 +160,9 @@ impl TrunkActor {
                 self.order.begin(sweep, with_head);
                 // Nothing is left of a sweep that compute has finished.
                 assert!(
-                    self.queue.front().is_none_or(|entry| entry.place.sweep >= sweep),
+                    self.queue
+                        .front()
+                        .is_none_or(|entry| entry.place.sweep >= sweep),
                     "sweep {sweep} began while an older one was being handed over"
                 );
             }
@@ -213,7 +226,11 @@ impl TrunkActor {
     /// Longest queue: every place of the ring, and as many resident blocks as
     /// compute may take without waking this thread.
     fn queue_max(&self) -> usize {
-        let places = self.settings.ring.as_ref().map_or(0, k3_io::SlotArena::slot_count);
+        let places = self
+            .settings
+            .ring
+            .as_ref()
+            .map_or(0, k3_io::SlotArena::slot_count);
         places + super::DELIVERIES_MAX
     }
 
@@ -243,7 +260,10 @@ impl TrunkActor {
         Some((EntryState::Reading { tag }, true))
     }
 
-    fn allocate(&self, block: usize) -> Option<WriteLease> {
+    fn allocate(&mut self, block: usize) -> Option<WriteLease> {
+        if let Some(spare) = self.pin_spares.remove(&block) {
+            return Some(spare);
+        }
         if !self.settings.pinned.is_pinned(block) {
             let ring = self.settings.ring.as_ref();
             return ring.expect("unpinned blocks have a ring").acquire_any();
@@ -251,26 +271,43 @@ impl TrunkActor {
         let bytes = self.settings.blocks[block].place.bytes;
         let window = k3_io::AlignedWindow::capacity_for(bytes, self.settings.alignment_bytes);
         let window = memory(window.expect("a block fits an address space"));
-        let pins = self.settings.pins.as_ref().expect("pinned blocks have memory");
+        let pins = self
+            .settings
+            .pins
+            .as_ref()
+            .expect("pinned blocks have memory");
         pins.allocate(window)
     }
 
     /// Files an answer of the engine.
     fn land(&mut self, done: ReadDone) {
-        let flight = self.flights.remove(&done.tag).expect("every answer was asked for");
+        let flight = self
+            .flights
+            .remove(&done.tag)
+            .expect("every answer was asked for");
         if flight.aborted {
             return;
         }
         self.pin_flights.remove(&flight.block);
-        let arrived = done.result.map(|()| done.target.freeze(done.payload));
-        if self.settings.pinned.is_pinned(flight.block) {
+        let is_pinned = self.settings.pinned.is_pinned(flight.block);
+        let arrived = match done.result {
+            Ok(()) => Ok(done.target.freeze(done.payload)),
+            Err(error) => {
+                if is_pinned {
+                    self.pin_spares.insert(flight.block, done.target);
+                }
+                Err(error)
+            }
+        };
+        if is_pinned {
             self.resident[flight.block] = arrived.as_ref().ok().cloned();
         }
         // A small model is read ahead around the whole sweep: several entries
         // may wait for one pinned block.
-        let waiting = self.queue.iter_mut().filter(
-            |entry| matches!(entry.state, EntryState::Reading { tag } if tag == done.tag),
-        );
+        let waiting = self
+            .queue
+            .iter_mut()
+            .filter(|entry| matches!(entry.state, EntryState::Reading { tag } if tag == done.tag));
         for entry in waiting {
             entry.state = match &arrived {
                 Ok(lease) => EntryState::Ready(lease.clone()),

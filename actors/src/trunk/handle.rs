@@ -54,11 +54,18 @@ impl TrunkHandle {
         released: Receiver<()>,
     ) -> Result<Self, ActorError> {
         let total = settings.blocks.len();
-        let body = settings.blocks.iter().filter(|block| !block.is_head).count();
+        let body = settings
+            .blocks
+            .iter()
+            .filter(|block| !block.is_head)
+            .count();
         let (mailbox, messages) = bounded(MAILBOX_MAX);
         let (deliver, deliveries) = bounded(DELIVERIES_MAX);
         // One answer for each lease that can be out with the engine.
-        let places = settings.ring.as_ref().map_or(0, k3_io::SlotArena::slot_count);
+        let places = settings
+            .ring
+            .as_ref()
+            .map_or(0, k3_io::SlotArena::slot_count);
         let done = bounded(places + settings.pinned.pinned_count() + 1);
         let channels = Channels {
             mailbox: messages,
@@ -149,7 +156,10 @@ impl TrunkHandle {
     fn wait(&mut self) -> Result<Delivery, ActorError> {
         self.send(Message::Waiting)?;
         let start = Instant::now();
-        let delivery = self.deliveries.recv().map_err(|_| ActorError::Gone { name: "k3-trunk" })?;
+        let delivery = self
+            .deliveries
+            .recv()
+            .map_err(|_| ActorError::Gone { name: "k3-trunk" })?;
         self.counts.wait_seconds += start.elapsed().as_secs_f64();
         Ok(delivery)
     }
@@ -170,7 +180,9 @@ impl TrunkHandle {
         };
         // It may be gone already, or wait for room to deliver: both end it.
         let _ = self.mailbox.send(Message::Stop);
-        thread.join().map_err(|_| ActorError::Panicked { name: "k3-trunk" })
+        thread
+            .join()
+            .map_err(|_| ActorError::Panicked { name: "k3-trunk" })
     }
 }
 

@@ -32,7 +32,10 @@ impl SweepOrder {
     }
 
     pub(super) fn begin(&mut self, sweep: u64, with_head: bool) {
-        assert!(self.begun.is_none_or(|(last, _)| last < sweep), "sweeps are numbered upwards");
+        assert!(
+            self.begun.is_none_or(|(last, _)| last < sweep),
+            "sweeps are numbered upwards"
+        );
         self.begun = Some((sweep, with_head));
     }
 
@@ -102,6 +105,9 @@ mod tests {
     fn a_model_without_a_head_is_read_ahead_without_end() {
         let order = SweepOrder::new(2, 2);
         let start = Place { sweep: 1, block: 0 };
-        assert_eq!(walk(&order, start, 5), [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]);
+        assert_eq!(
+            walk(&order, start, 5),
+            [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
+        );
     }
 }

@@ -1,0 +1,204 @@
+//! A tiny checkpoint, streamed in any way.
+#![allow(dead_code, reason = "each test binary uses its share")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k3_actors::planning::{PlanInputs, plan_run};
+use k3_actors::supervisor::WrapEngine;
+use k3_actors::{StreamSettings, Supervisor, SweepReads};
+use k3_config::{
+    ArenaLayout, BudgetPlan, Bytes, CachePolicy, MemoryBudget, Origin, Pins, PlanRefusal,
+};
+use k3_io::{
+    DirectPolicy, EngineConfig, EnginePreference, FaultyEngine, FaultyPlan, PagePolicy, ReadEngine,
+};
+use k3_kernels::KernelSet;
+use k3_models::kimi_k3::{AttentionForm, KimiK3};
+use k3_models::{LogitRows, ModelFamily};
+use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, Session, SessionSettings};
+use k3_testkit::{TinyCheckpoint, TinySpec, reference};
+use tempfile::TempDir;
+
+/// How one streamed run differs from another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// Bytes above the smallest budget, out of what the whole model needs.
+    pub(crate) budget_twelfths: u64,
+    pub(crate) engine: EnginePreference,
+    pub(crate) pins: Pins,
+    pub(crate) policy: CachePolicy,
+    pub(crate) slots: Option<u64>,
+    pub(crate) block_bytes: u64,
+    pub(crate) threads: usize,
+    pub(crate) chunk: usize,
+    pub(crate) delay: bool,
+}
+
+pub(crate) const BASE: Way = Way {
+    budget_twelfths: 0,
+    engine: EnginePreference::Pread,
+    pins: Pins::Spread,
+    policy: CachePolicy::DeepLayers,
+    slots: None,
+    block_bytes: 4 << 10,
+    threads: 1,
+    chunk: 4,
+    delay: false,
+};
+
+pub(crate) struct Case {
+    pub(crate) tiny: TinyCheckpoint,
+    pub(crate) dir: TempDir,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) ids: Vec<u32>,
+    pub(crate) want: Vec<f32>,
+}
+
+impl Case {
+    pub(crate) fn new(spec: &TinySpec) -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut tiny = spec.generate();
+        tiny.write_to(dir.path()).unwrap();
+        let checkpoint = Checkpoint::open(&CheckpointPaths {
+            model_dir: dir.path().to_owned(),
+            roots: Vec::new(),
+            config: None,
+        });
+        let vocab = tiny.config.vocab_size;
+        let mut rng = k3_testkit::Rng::new(5);
+        let ids: Vec<u32> = (0..11)
+            .map(|_| u32::try_from(rng.below(vocab)).unwrap())
+            .collect();
+        let form = reference::AttentionForm::Latent;
+        let want = tiny.reference().forward(&ids, form, None).logits().to_vec();
+        Self {
+            tiny,
+            dir,
+            checkpoint: Arc::new(checkpoint.unwrap()),
+            ids,
+            want,
+        }
+    }
+
+    pub(crate) fn model(&self, block_bytes: u64) -> KimiK3 {
+        let layout = self.checkpoint.bind(None).unwrap();
+        let kernels = KernelSet::detect();
+        KimiK3::new(
+            layout,
+            AttentionForm::Latent,
+            kernels,
+            block_bytes,
+            |tensor, out| self.checkpoint.read_tensor(tensor, out),
+        )
+        .unwrap()
+    }
+
+    pub(crate) fn plan(
+        &self,
+        model: &KimiK3,
+        total: u64,
+        way: &Way,
+    ) -> Result<BudgetPlan, PlanRefusal> {
+        let inputs = PlanInputs {
+            context_positions: 16,
+            chunk_positions: way.chunk as u64,
+            logit_rows: way.chunk as u64,
+            workers: way.threads as u64,
+            vocabulary_bytes: 0,
+            index_bytes: 0,
+            in_flight_bytes: 64 << 10,
+            layout: ArenaLayout::PAGES_4K,
+            slots: way.slots,
+            pins: way.pins,
+        };
+        let budget = MemoryBudget::given(Bytes(total), Origin::Default);
+        plan_run(
+            &model.footprint(),
+            &|size| model.workspace_bytes(size),
+            &budget,
+            &inputs,
+        )
+    }
+
+    /// The model, and a plan that is `way.budget_twelfths` of the way from the
+    /// smallest budget to everything in memory.
+    pub(crate) fn prepare(&self, way: &Way) -> (KimiK3, BudgetPlan) {
+        let model = self.model(way.block_bytes);
+        let smallest = match self.plan(&model, 0, way) {
+            Err(PlanRefusal::TooSmall(shortfall)) => shortfall.smallest_budget.unwrap().0,
+            other => panic!("nothing fits in no memory: {other:?}"),
+        };
+        let generous = self.plan(&model, smallest + (1 << 30), way).unwrap();
+        let whole = generous.planned.0 - smallest;
+        let total = smallest + whole * way.budget_twelfths / 12;
+        let plan = self.plan(&model, total, way).unwrap();
+        (model, plan)
+    }
+
+    /// Starts the actors, with `faults` in what the engine answers.
+    pub(crate) fn start(
+        &self,
+        model: &KimiK3,
+        plan: &BudgetPlan,
+        way: &Way,
+        faults: Option<FaultyPlan>,
+    ) -> Supervisor {
+        let settings = StreamSettings {
+            engine: way.engine,
+            engine_config: EngineConfig {
+                in_flight_bytes: 64 << 10,
+                piece_bytes: 16 << 10,
+                ..EngineConfig::default()
+            },
+            direct: DirectPolicy::Probe,
+            pages: PagePolicy::Small,
+            policy: way.policy,
+        };
+        let wrap = faults.map(|faults| {
+            move |inner, table| -> Arc<dyn ReadEngine> {
+                Arc::new(FaultyEngine::new(inner, table, faults.clone()))
+            }
+        });
+        let wrap = wrap.as_ref().map(|wrap| wrap as &WrapEngine);
+        Supervisor::start(model, &self.checkpoint, plan, &settings, wrap).unwrap()
+    }
+
+    /// Runs every position twice and returns the second run's logits, what
+    /// each sweep read, and the plan.
+    pub(crate) fn run(&self, way: &Way) -> (Vec<f32>, Vec<SweepReads>, BudgetPlan) {
+        let (model, plan) = self.prepare(way);
+        let delays = way.delay.then(|| FaultyPlan {
+            seed: 3,
+            delay_max: Duration::from_micros(300),
+            reorder: 3,
+            ..FaultyPlan::default()
+        });
+        let mut supervisor = self.start(&model, &plan, way, delays);
+        let pool = ComputePool::new(way.threads).unwrap();
+        let settings = SessionSettings {
+            context_positions: 16,
+            chunk_positions: way.chunk,
+            all_logits: true,
+        };
+        let mut reads = Vec::new();
+        let mut logits = Vec::new();
+        {
+            let source = supervisor.source();
+            let cancel = Cancel::default();
+            let mut session = Session::new(&model, source, &pool, settings, cancel);
+            for _ in 0..2 {
+                logits.clear();
+                session.reset();
+                for ids in self.ids.chunks(way.chunk) {
+                    let keep = |_, rows: &[f32]| logits.extend_from_slice(rows);
+                    session.append(ids, LogitRows::All, keep).unwrap();
+                    reads.push(session.source().sweep_reads());
+                }
+            }
+        }
+        let report = supervisor.shutdown();
+        assert!(report.failures.is_empty(), "{:?}", report.failures);
+        (logits, reads, plan)
+    }
+}

@@ -65,7 +65,10 @@ impl RowReader {
         self.read_bytes = 0;
         self.wait_seconds = 0.0;
         for token in tokens {
-            let target = self.places.acquire_any().expect("a place for every position");
+            let target = self
+                .places
+                .acquire_any()
+                .expect("a place for every position");
             let tag = self.tags.next();
             let place = Segment {
                 file: FileId(u32::from(self.table.shard)),
@@ -74,7 +77,8 @@ impl RowReader {
             };
             let reply = self.done.0.clone();
             let class = ReadClass::AwaitedBlock;
-            self.engine.submit(ReadRequest::single(place, target, class, tag, reply));
+            self.engine
+                .submit(ReadRequest::single(place, target, class, tag, reply));
             self.in_flight += 1;
             self.wanted.push(tag);
         }

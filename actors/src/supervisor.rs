@@ -96,11 +96,7 @@ impl Supervisor {
             alignment_bytes,
         };
         let trunk = TrunkHandle::spawn(trunk, Arc::clone(&engine), memory.ring_released)?;
-        let rows = RowReader::new(
-            Arc::clone(&engine),
-            memory.rows,
-            model.program().embedding,
-        );
+        let rows = RowReader::new(Arc::clone(&engine), memory.rows, model.program().embedding);
         let experts = match memory.slots.take() {
             None => None,
             Some(slots) => {
@@ -174,7 +170,12 @@ impl Supervisor {
             }
         }
         for (kind, report) in &self.pages {
-            lines.extend(report.fallbacks.iter().map(|line| format!("{kind}: {line}")));
+            lines.extend(
+                report
+                    .fallbacks
+                    .iter()
+                    .map(|line| format!("{kind}: {line}")),
+            );
         }
         lines
     }
@@ -226,7 +227,9 @@ impl Memory {
         };
         let window = |bytes: u64| {
             let window = k3_io::AlignedWindow::capacity_for(bytes, alignment_bytes);
-            window.expect("planned sizes fit an address space").next_multiple_of(4096)
+            window
+                .expect("planned sizes fit an address space")
+                .next_multiple_of(4096)
         };
         let (release, ring_released) = bounded(1);
         let ring_bytes = plan.ring.place_count * plan.ring.place_bytes.next_multiple_of(4096);
@@ -238,14 +241,22 @@ impl Memory {
             let range = 0..memory(ring_bytes);
             Some(SlotArena::with_signal(&arena, range, place, Some(release))?)
         };
-        let pinned_bytes: u64 =
-            plan.pinned.pinned().map(|index| window(program.blocks[index].bytes)).sum();
+        let pinned_bytes: u64 = plan
+            .pinned
+            .pinned()
+            .map(|index| window(program.blocks[index].bytes))
+            .sum();
         let pins = if pinned_bytes == 0 {
             None
         } else {
             let arena = arena(LineKind::PinnedTrunk, pinned_bytes, pages)?;
             let count = plan.pinned.pinned_count();
-            Some(RingArena::new(&arena, 0..memory(pinned_bytes), count, None)?)
+            Some(RingArena::new(
+                &arena,
+                0..memory(pinned_bytes),
+                count,
+                None,
+            )?)
         };
         let slot_count = plan.slots.transit_count + plan.slots.cache_count;
         let slots = if slot_count == 0 {
@@ -253,7 +264,11 @@ impl Memory {
         } else {
             let slot = plan.slots.slot_bytes.next_multiple_of(4096);
             let arena = arena(LineKind::TransitSlots, slot_count * slot, pages)?;
-            Some(SlotArena::new(&arena, 0..memory(slot_count * slot), memory(slot))?)
+            Some(SlotArena::new(
+                &arena,
+                0..memory(slot_count * slot),
+                memory(slot),
+            )?)
         };
         let row = window(program.embedding_row_bytes());
         // Small and short-lived: no huge pages.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::{note, open_pread, open_uring};
 use k3_io::conformance::{self, Promises};
 use k3_io::{
-    DirectPolicy, EngineConfig, FaultyEngine, FaultyPlan, FileId, FileTable, HugeArena, PagePolicy,
-    ReadClass, ReadEngine, ReadRequest, Segment, SlotArena,
+    DirectPolicy, EngineConfig, FaultyEngine, FaultyPlan, FileId, FileTable, FixedBuffers,
+    HugeArena, PagePolicy, ReadClass, ReadEngine, ReadRequest, Segment, SlotArena,
 };
 
 const STRICT: Promises = Promises {
@@ -124,4 +124,57 @@ fn a_request_may_span_devices() {
         );
         drop(found);
     }
+}
+
+/// Registered memory is really used: a read that names the wrong buffer would
+/// turn registration off and count a retry.
+#[test]
+fn registered_buffers_serve_the_reads() {
+    if !common::uring_here() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shard");
+    let content: Vec<u8> = (0..6_000_000_u32)
+        .map(|i| (i % 249).to_le_bytes()[0])
+        .collect();
+    std::fs::write(&path, &content).unwrap();
+    let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());
+    let (arena, report) = HugeArena::reserve(24 << 20, PagePolicy::Transparent).unwrap();
+    let config = EngineConfig {
+        arenas: vec![Arc::clone(&arena)],
+        fixed_buffers: FixedBuffers::AtStart,
+        // Several buffers, with reads that cross from one to the next.
+        fixed_piece_bytes: 2 << 20,
+        ..EngineConfig::default()
+    };
+    let engine = open_uring(table, &config).unwrap();
+    let slots = SlotArena::new(&arena, 0..report.bytes, 7 << 20).unwrap();
+    let (reply, answers) = crossbeam_channel::bounded(3);
+    for tag in 0..3 {
+        let segment = Segment {
+            file: FileId(0),
+            offset: tag * 4321,
+            bytes: 5_900_000,
+        };
+        let target = slots.acquire_any().unwrap();
+        let request = ReadRequest::single(segment, target, ReadClass::Expert, tag, reply.clone());
+        engine.submit(request);
+    }
+    for _ in 0..3 {
+        let done = answers.recv().unwrap();
+        done.result.unwrap();
+        let start = usize::try_from(done.tag * 4321).unwrap();
+        let found = done.target.freeze(done.payload);
+        assert!(found[..] == content[start..start + 5_900_000]);
+    }
+    let caps = engine.caps();
+    if !caps.fallbacks.is_empty() {
+        return note(&format!(
+            "not run to the end: {}",
+            caps.fallbacks.join("; ")
+        ));
+    }
+    assert_eq!(caps.devices[0].fixed_bytes, report.bytes);
+    assert_eq!(engine.counters().devices[0].retries, 0);
 }

@@ -226,6 +226,29 @@ fn draws_come_from_the_candidates_with_their_probabilities() {
     assert_eq!(checked, 18);
 }
 
+/// Equal logits make sums that meet the edge of top-p exactly, or miss it by
+/// what the probabilities fall short of or exceed one.
+#[test]
+fn top_p_includes_its_edge_and_is_a_share_of_the_total() {
+    let kept = |count: usize, top_p: f64| {
+        let settings = SamplingSettings {
+            temperature: 1.0,
+            top_p,
+            ..SamplingSettings::default()
+        };
+        let mut sampler = Sampler::new(settings).unwrap();
+        let logits = vec![0.5; count];
+        let draws = (0..200).map(|position| sampler.draw(&logits, position).unwrap());
+        draws.collect::<BTreeSet<u32>>().len()
+    };
+    assert_eq!(kept(4, 0.5), 2);
+    assert_eq!(kept(4, 0.5_f64.next_up()), 3);
+    // A third in f32 is 0.333333343: two of them are 0.666666687, but the total
+    // is 1.00000003, of which 0.66666667 is 0.666666690.
+    assert_eq!(kept(3, 0.666_666_66), 2);
+    assert_eq!(kept(3, 0.666_666_67), 3);
+}
+
 /// The definition of a logprob, on the functions the runtime has for it.
 #[test]
 fn logprobs_follow_from_exp_and_ln64() {

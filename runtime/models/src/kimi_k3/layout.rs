@@ -154,8 +154,8 @@ impl KimiK3Layout {
             });
         }
         let mut binder = Binder::new(path, Some(index));
-        binder.check_experts(index, config, layer_count);
         let layout = binder.layout(config, layer_count);
+        binder.check_experts(index, config, layer_count);
         binder.check_unknown(index, config, layer_count);
         binder.finish()?;
         if layer_count == config.num_hidden_layers {

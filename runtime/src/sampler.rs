@@ -131,9 +131,12 @@ impl Sampler {
         if self.candidates.iter().any(|(x, _)| !x.is_finite()) {
             return Err(not_finite);
         }
-        // Ids are distinct, so the order is total and the sort's kind cannot show.
-        self.candidates
-            .sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        // Ids are distinct, so the order is total and the sort's kind cannot
+        // show. Zeros of either sign are equal: the lower id goes first.
+        self.candidates.sort_unstable_by(|a, b| {
+            let by_value = b.0.partial_cmp(&a.0).expect("all are finite");
+            by_value.then(a.1.cmp(&b.1))
+        });
         if self.settings.top_k > 0 {
             self.candidates.truncate(self.settings.top_k);
         }
@@ -257,6 +260,18 @@ mod tests {
         // e^-1 = 0.37 of the largest.
         assert_eq!(kept(SamplingSettings { min_p: 0.3, ..base }), [1, 3, 2]);
         assert_eq!(kept(SamplingSettings { min_p: 1.0, ..base }), [1, 3]);
+    }
+
+    #[test]
+    fn zeros_of_either_sign_are_equal() {
+        let settings = SamplingSettings {
+            temperature: 1.0,
+            ..SamplingSettings::default()
+        };
+        let mut sampler = sampler(settings);
+        sampler.draw(&[-0.0, 0.0, -0.0, 1.0], 0).unwrap();
+        let order: Vec<_> = sampler.candidates.iter().map(|(_, id)| *id).collect();
+        assert_eq!(order, [3, 0, 1, 2]);
     }
 
     #[test]

@@ -20,15 +20,21 @@ pub enum ModelError {
         /// The checkpoint directory.
         path: PathBuf,
         /// How many are missing.
-        count: usize,
+        count: u64,
         /// Up to three names.
         names: String,
     },
     /// A tensor has another shape or type than the configuration implies.
-    #[error("{path}: tensor {name} is {found}, but the configuration implies {expected}")]
+    #[error(
+        "{path}: tensor {name} at offset {offset} is {found}, but the configuration implies \
+         {expected}; config.json belongs to another model, or the shard does: compare both with \
+         the published ones"
+    )]
     TensorMismatch {
-        /// The checkpoint directory.
+        /// The shard.
         path: PathBuf,
+        /// Where in it the tensor starts.
+        offset: u64,
         /// Full tensor name.
         name: String,
         /// What the configuration implies.
@@ -45,7 +51,7 @@ pub enum ModelError {
         /// The checkpoint directory.
         path: PathBuf,
         /// How many.
-        count: usize,
+        count: u64,
         /// Up to three names.
         names: String,
     },

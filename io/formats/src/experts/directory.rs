@@ -74,7 +74,8 @@ impl ExpertDirectory {
             .then(|| span.first + expert * EXPERT_PARTS + name.part as usize)
     }
 
-    pub(crate) fn tensor_count(&self) -> usize {
+    /// Tensors of all experts.
+    pub fn tensor_count(&self) -> usize {
         self.parts.len()
     }
 

@@ -11,6 +11,7 @@ use k3_formats::{Dtype, KimiK3Config, Shape, ShardIndex, TensorRef};
 use k3_kernels::MAX_SOURCES;
 
 use crate::error::ModelError;
+use crate::kimi_k3::names::Names;
 
 /// Names of prefix and output head, in the order they are tried.
 const PREFIXES: [(&str, &str); 2] = [
@@ -222,9 +223,9 @@ struct Binder<'a> {
     head_name: &'static str,
     vectors: Vec<VectorTensor>,
     used: HashSet<String>,
-    missing: Vec<String>,
+    missing: Names,
     mismatch: Option<ModelError>,
-    unknown: Vec<String>,
+    unknown: Names,
 }
 
 const MATRIX: &[Dtype] = &[Dtype::Bf16];
@@ -246,9 +247,9 @@ impl<'a> Binder<'a> {
             head_name,
             vectors: Vec::new(),
             used: HashSet::new(),
-            missing: Vec::new(),
+            missing: Names::default(),
             mismatch: None,
-            unknown: Vec::new(),
+            unknown: Names::default(),
         }
     }
 
@@ -258,7 +259,7 @@ impl<'a> Binder<'a> {
             return expected(dtypes[0], shape);
         };
         let Some(tensor) = index.get(&name) else {
-            self.missing.push(name);
+            self.missing.add(1, || name);
             return expected(dtypes[0], shape);
         };
         let found = tensor.shape.as_slice();
@@ -273,7 +274,8 @@ impl<'a> Binder<'a> {
             if self.mismatch.is_none() {
                 let names: Vec<_> = dtypes.iter().map(|dtype| dtype.name()).collect();
                 self.mismatch = Some(ModelError::TensorMismatch {
-                    path: self.path.to_owned(),
+                    path: self.path.join(index.shard_name(tensor.shard)),
+                    offset: tensor.offset,
                     name: name.clone(),
                     expected: format!("{} {shape:?}", names.join(" or ")),
                     found: format!("{} {found:?}", tensor.dtype.name()),
@@ -457,27 +459,33 @@ impl<'a> Binder<'a> {
     fn check_experts(&mut self, index: &ShardIndex, config: &KimiK3Config, layer_count: usize) {
         let experts = index.experts();
         if experts.expert_count() > 0 && experts.prefix() != self.prefix {
-            self.unknown.push(format!(
-                "{}layers.*.block_sparse_moe.experts.*",
-                experts.prefix()
-            ));
+            let prefix = experts.prefix();
+            let name = || format!("{prefix}layers.*.block_sparse_moe.experts.*");
+            self.unknown.add(experts.tensor_count() as u64, name);
         }
         let sizes = expert_part_bytes(config);
         for layer in config.first_k_dense_replace..layer_count {
             let stem = format!("{}layers.{layer}.block_sparse_moe.experts", self.prefix);
             let found = experts.experts_of_layer(layer);
-            let missing = (found..config.num_experts).map(|expert| format!("{stem}.{expert}.*"));
-            self.missing.extend(missing);
-            let stored = (0..found.min(config.num_experts))
-                .filter_map(|expert| experts.get(layer, expert).map(|place| place.part_bytes()));
-            if let Some((expert, stored)) = stored.enumerate().find(|(_, stored)| *stored != sizes)
+            let absent = config.num_experts.saturating_sub(found) as u64;
+            // Six tensors each; counted, not listed: a foreign configuration
+            // may ask for millions.
+            self.missing.add(6 * absent, || format!("{stem}.{found}.*"));
+            let stored =
+                (0..found.min(config.num_experts)).filter_map(|expert| experts.get(layer, expert));
+            let differing = stored
+                .enumerate()
+                .find(|(_, place)| place.part_bytes() != sizes);
+            if let Some((expert, place)) = differing
                 && self.mismatch.is_none()
             {
+                let first = place.segments()[0];
                 self.mismatch = Some(ModelError::TensorMismatch {
-                    path: self.path.to_owned(),
+                    path: self.path.join(index.shard_name(first.shard)),
+                    offset: first.offset,
                     name: format!("{stem}.{expert}.*"),
                     expected: format!("w1, w2, w3, packed then scales, of {sizes:?} bytes"),
-                    found: format!("{stored:?} bytes"),
+                    found: format!("{:?} bytes", place.part_bytes()),
                 });
             }
         }
@@ -493,31 +501,27 @@ impl<'a> Binder<'a> {
                 || skipped.iter().any(|prefix| name.starts_with(prefix))
                 || self.used.contains(name);
             if !allowed {
-                self.unknown.push(name.to_owned());
+                self.unknown.add(1, || name.to_owned());
             }
         }
     }
 
     fn finish(self) -> Result<(), ModelError> {
-        let sample = |names: &[String]| {
-            let shown: Vec<_> = names.iter().take(3).map(String::as_str).collect();
-            shown.join(", ")
-        };
-        if !self.missing.is_empty() {
+        if self.missing.count > 0 {
             return Err(ModelError::MissingTensors {
                 path: self.path.to_owned(),
-                count: self.missing.len(),
-                names: sample(&self.missing),
+                count: self.missing.count,
+                names: self.missing.to_string(),
             });
         }
         if let Some(mismatch) = self.mismatch {
             return Err(mismatch);
         }
-        if !self.unknown.is_empty() {
+        if self.unknown.count > 0 {
             return Err(ModelError::UnknownTensors {
                 path: self.path.to_owned(),
-                count: self.unknown.len(),
-                names: sample(&self.unknown),
+                count: self.unknown.count,
+                names: self.unknown.to_string(),
             });
         }
         Ok(())

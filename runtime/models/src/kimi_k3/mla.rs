@@ -5,6 +5,8 @@
 //! past and new positions), so the whole head is computed then and the tensor
 //! passes once, although it takes part in two products.
 
+use std::ops::Range;
+
 use k3_kernels::KernelSet;
 
 use crate::family::SequenceState;
@@ -50,6 +52,56 @@ struct Scratch<'a> {
     /// Latent form: `[positions][latent]`. Expanded: `[nope | v][positions]`.
     per_position: &'a mut [f32],
     sums: &'a mut [f64],
+}
+
+impl<'a> Scratch<'a> {
+    /// The next worker's share.
+    fn take(
+        values: &mut &'a mut [f32],
+        sums: &mut &'a mut [f64],
+        shape: &StateShape,
+        [context, positions]: [usize; 2],
+    ) -> Self {
+        let per_position = shape.latent.max(shape.nope + shape.value);
+        Self {
+            scores: take_front(values, context),
+            absorbed: take_front(values, shape.latent),
+            value: take_front(values, shape.value),
+            per_position: take_front(values, positions * per_position),
+            sums: take_front(sums, shape.latent),
+        }
+    }
+}
+
+/// The past of a layer, as the heads of a block see it.
+struct Caches<'a> {
+    /// Expanded form: keys and values of these heads.
+    own: &'a mut [f32],
+    /// Elements of it per head.
+    own_len: usize,
+    /// Latent form: latents and rope tails. Expanded form: rope tails.
+    shared: &'a [f32],
+}
+
+impl<'a> Caches<'a> {
+    fn of(state: &'a mut LayerState, heads: Range<usize>, expanded_len: usize) -> Self {
+        match state {
+            LayerState::Latent(cache) => Self {
+                own: &mut [],
+                own_len: 0,
+                shared: cache,
+            },
+            LayerState::Expanded {
+                heads: caches,
+                rope,
+            } => Self {
+                own: &mut caches[heads.start * expanded_len..heads.end * expanded_len],
+                own_len: expanded_len,
+                shared: rope,
+            },
+            LayerState::Kda(_) => unreachable!("an MLA layer has an MLA state"),
+        }
+    }
 }
 
 impl KimiK3Run<'_> {
@@ -131,15 +183,13 @@ impl KimiK3Run<'_> {
         };
         for (state, span) in self.states.iter_mut().zip(&self.spans) {
             let capacity = state.capacity();
-            let (mut cache_rest, cache_head, shared) = match &mut state.layers[layer] {
-                LayerState::Latent(cache) => (&mut [][..], 0, cache.as_slice()),
-                LayerState::Expanded { heads, rope } => {
-                    let unit = capacity * per_head;
-                    let range = first_head * unit..(first_head + block_heads) * unit;
-                    (&mut heads[range], unit, rope.as_slice())
-                }
-                LayerState::Kda(_) => unreachable!("an MLA layer has an MLA state"),
-            };
+            let heads = first_head..first_head + block_heads;
+            let caches = Caches::of(&mut state.layers[layer], heads, capacity * per_head);
+            let Caches {
+                mut own,
+                own_len,
+                shared,
+            } = caches;
             let mut out_rest = &mut workspace.wide[..block_heads * shape.value * positions];
             let mut scratch_rest = workspace.worker_scratch.as_mut_slice();
             let mut sums_rest = workspace.worker_sums.as_mut_slice();
@@ -147,34 +197,18 @@ impl KimiK3Run<'_> {
                 .map(|range| Piece {
                     offset: range.start,
                     out: take_front(&mut out_rest, range.len() * shape.value * positions),
-                    cache: take_front(&mut cache_rest, range.len() * cache_head),
-                    scratch: Scratch {
-                        scores: take_front(&mut scratch_rest, context),
-                        absorbed: take_front(&mut scratch_rest, shape.latent),
-                        value: take_front(&mut scratch_rest, shape.value),
-                        per_position: take_front(
-                            &mut scratch_rest,
-                            positions * shape.latent.max(per_head),
-                        ),
-                        sums: take_front(&mut sums_rest, shape.latent),
-                    },
+                    cache: take_front(&mut own, range.len() * own_len),
+                    scratch: Scratch::take(
+                        &mut scratch_rest,
+                        &mut sums_rest,
+                        &shape,
+                        [context, positions],
+                    ),
                 })
                 .collect();
             let form = self.model.form;
-            for_each_piece(self.workers, pieces, |mut piece: Piece<'_>| {
-                let unit = shape.value * positions;
-                for index in 0..piece.out.len() / unit {
-                    let out = &mut piece.out[index * unit..(index + 1) * unit];
-                    let head = piece.offset + index;
-                    if form == AttentionForm::Latent {
-                        inputs.latent_head(head, span, shared, &mut piece.scratch, out);
-                    } else {
-                        let cache = &mut piece.cache[index * cache_head..][..cache_head];
-                        let (keys, values) = cache.split_at_mut(capacity * shape.nope);
-                        let caches = [keys, values];
-                        inputs.expanded_head(head, span, caches, shared, &mut piece.scratch, out);
-                    }
-                }
+            for_each_piece(self.workers, pieces, |piece: Piece<'_>| {
+                inputs.run(piece, form, span, shared, [own_len, capacity]);
             });
         }
         let target_row = config.mla_heads * shape.value;
@@ -201,6 +235,31 @@ impl KimiK3Run<'_> {
 }
 
 impl Inputs<'_> {
+    /// All heads of a piece.
+    fn run(
+        &self,
+        mut piece: Piece<'_>,
+        form: AttentionForm,
+        span: &Span,
+        shared: &[f32],
+        [cache_len, capacity]: [usize; 2],
+    ) {
+        for (index, out) in piece
+            .out
+            .chunks_exact_mut(self.shape.value * self.positions)
+            .enumerate()
+        {
+            let head = piece.offset + index;
+            if form == AttentionForm::Latent {
+                self.latent_head(head, span, shared, &mut piece.scratch, out);
+                continue;
+            }
+            let cache = &mut piece.cache[index * cache_len..][..cache_len];
+            let (keys, values) = cache.split_at_mut(capacity * self.shape.nope);
+            self.expanded_head(head, span, [keys, values], shared, &mut piece.scratch, out);
+        }
+    }
+
     /// The query of `head` (counted within the block) at sweep `position`.
     fn query_of(&self, head: usize, position: usize) -> (&[f32], &[f32]) {
         let width = self.shape.nope + self.shape.rope;

@@ -19,6 +19,7 @@ pub mod layout;
 mod mla;
 mod model;
 mod moe;
+mod names;
 mod op;
 mod run;
 pub mod state;

@@ -19,6 +19,7 @@
 //! | [`RankFile`] | `tiktoken.model`: the tokens of the vocabulary |
 //! | [`trace`] | expert traces |
 //! | [`Identity`] | what makes two checkpoints the same one |
+//! | [`synth`] | synthetic checkpoints in the released layout |
 //! | `replica` (feature `testing`) | headers of a full-size checkpoint, for tests |
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod read_at;
 #[cfg(feature = "testing")]
 pub mod replica;
 pub mod safetensors;
+pub mod synth;
 mod tensor;
 mod tiktoken;
 pub mod trace;

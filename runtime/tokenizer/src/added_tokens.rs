@@ -47,7 +47,8 @@ impl Specials {
     /// `<|reserved_token_{id}|>`. `label` names the file in errors.
     ///
     /// # Errors
-    /// JSON of another form; an id that is an ordinary token's or that lies beyond the
+    /// JSON of another form; a lowest id above `base`, so that the vocabulary lacks tokens
+    /// below it ([`TokenizerError::GapBelowSpecials`]); an id that is an ordinary token's or that lies beyond the
     /// embedding (entries left over from an older release do); an id or spelling that
     /// comes twice; an empty spelling.
     pub fn from_tokenizer_config(
@@ -62,6 +63,18 @@ impl Specials {
                 source,
             })?;
         let AddedTokens(entries) = config.added_tokens_decoder;
+        let in_fault = |source| TokenizerError::ConfigEntry {
+            label: label.to_owned(),
+            source: Box::new(source),
+        };
+        // Before the range: a vocabulary cut short also pushes the last ids out of it.
+        let first_special = entries.iter().map(|&(id, _)| id).min();
+        if let Some(first_special) = first_special.filter(|&first| first > base.into()) {
+            return Err(in_fault(TokenizerError::GapBelowSpecials {
+                rank_count: base,
+                first_special,
+            }));
+        }
         let in_range = entries
             .into_iter()
             .map(|(id, name)| match u32::try_from(id) {
@@ -75,10 +88,7 @@ impl Specials {
         in_range
             .collect::<Result<Vec<_>, _>>()
             .and_then(|entries| Self::with_reserved(base, entries, vocab_size))
-            .map_err(|source| TokenizerError::ConfigEntry {
-                label: label.to_owned(),
-                source: Box::new(source),
-            })
+            .map_err(in_fault)
     }
 }
 
@@ -87,7 +97,9 @@ mod tests {
     use super::*;
 
     fn read(entries: &str) -> Result<Specials, TokenizerError> {
-        let json = format!(r#"{{"model_max_length": 9, "added_tokens_decoder": {{{entries}}}}}"#);
+        let first = r#""1000": {"content": "[BOS]"}"#;
+        let json =
+            format!(r#"{{"model_max_length": 9, "added_tokens_decoder": {{{first}, {entries}}}}}"#);
         let label = Path::new("ckpt/tokenizer_config.json");
         Specials::from_tokenizer_config(label, json.as_bytes(), 1000, 1256)
     }
@@ -109,9 +121,32 @@ mod tests {
         assert_eq!(specials.count(), 256);
         assert_eq!(specials.id("[EOS]"), Some(1001));
         assert_eq!(specials.id("<|sep|>"), Some(1005));
-        assert_eq!(specials.name(1000), Some("<|reserved_token_1000|>"));
+        assert_eq!(specials.name(1000), Some("[BOS]"));
+        assert_eq!(specials.name(1002), Some("<|reserved_token_1002|>"));
         assert_eq!(specials.name(1255), Some("<|reserved_token_1255|>"));
         assert_eq!(specials.name(1256), None);
+    }
+
+    #[test]
+    fn a_vocabulary_that_ends_below_the_first_entry_is_incomplete() {
+        let json = br#"{"added_tokens_decoder": {
+            "1255": {"content": "[PAD]"}, "1000": {"content": "[BOS]"}}}"#;
+        let read = |base, vocab_size| {
+            Specials::from_tokenizer_config(Path::new("x"), json, base, vocab_size)
+        };
+        assert!(read(1000, 1256).is_ok());
+        for (base, vocab_size) in [(999, 1256), (999, 1255), (300, 556)] {
+            let error = read(base, vocab_size).unwrap_err().to_string();
+            for part in [
+                &format!("{base} ranks"),
+                "begin at id 1000",
+                "fetch it again",
+            ] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+        // One rank too many is a token on two ids.
+        assert!(read(1001, 1257).is_err());
     }
 
     #[test]

@@ -64,6 +64,34 @@ pub enum TokenizerError {
         /// Rows of the embedding.
         vocab_size: u32,
     },
+    /// Control tokens that do not begin where the ranks end: lines of the vocabulary
+    /// file are missing, and every id from there on would be shifted.
+    #[error(
+        "the vocabulary has {rank_count} ranks, but the special tokens begin at id \
+         {first_special}: the vocabulary file is incomplete or belongs to another model; fetch \
+         it again"
+    )]
+    GapBelowSpecials {
+        /// Ranks in the vocabulary.
+        rank_count: u32,
+        /// The lowest id of the special table.
+        first_special: u64,
+    },
+    /// Ranks and control tokens that are fewer or more than the rows of the model.
+    #[error(
+        "the vocabulary has {rank_count} ranks and {special_count} special tokens, together {}, \
+         but the model has {vocab_size} rows (vocab_size): the vocabulary file is incomplete or \
+         belongs to another model; fetch it again",
+        u64::from(*.rank_count) + *.special_count as u64
+    )]
+    IdCount {
+        /// Ranks in the vocabulary.
+        rank_count: u32,
+        /// Control tokens, reserved ones among them.
+        special_count: usize,
+        /// Rows of the embedding.
+        vocab_size: u32,
+    },
     /// A control token whose id the embedding has no row for.
     #[error(
         "special token {name:?} has id {id}, but the model has {vocab_size} rows (vocab_size), \

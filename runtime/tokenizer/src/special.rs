@@ -49,6 +49,8 @@ pub struct Specials {
     by_name: Vec<u32>,
     /// Whether a spelling starts with the byte.
     starts: [bool; 256],
+    /// Whether the names are the release's own, placed by the number of ranks.
+    released: bool,
 }
 
 impl Specials {
@@ -64,7 +66,10 @@ impl Specials {
         let named = KIMI_K3
             .iter()
             .map(|&(offset, name)| (base + offset, name.to_owned()));
-        Self::with_reserved(base, named, end).expect("the released names are distinct")
+        let mut specials =
+            Self::with_reserved(base, named, end).expect("the released names are distinct");
+        specials.released = true;
+        specials
     }
 
     /// A table of exactly these `(id, spelling)` entries, none below `base`, the number
@@ -158,12 +163,19 @@ impl Specials {
             names,
             by_name,
             starts,
+            released: false,
         })
     }
 
     /// First id of the table: the number of ordinary tokens.
     pub fn base(&self) -> u32 {
         self.base
+    }
+
+    /// Whether this is [`Specials::kimi_k3`]: ids that follow from the number of ranks
+    /// and confirm nothing about it.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released
     }
 
     /// Number of control tokens.

@@ -40,8 +40,10 @@ impl Tokenizer {
     /// the model's embedding: every id the tokenizer makes is below it.
     ///
     /// # Errors
-    /// More ranks than rows, a control token on or beyond the last row, or a special
-    /// table that does not start where the ranks end.
+    /// More ranks than rows, a control token on or beyond the last row, a special table
+    /// that does not start where the ranks end, or ids below `vocab_size` that are
+    /// neither: a vocabulary that lost its last lines has those, and its control tokens
+    /// would stand on other tokens' ids.
     pub fn new(
         ranks: RankTable,
         specials: Specials,
@@ -60,11 +62,27 @@ impl Tokenizer {
                 rank_count,
             });
         }
+        // Names placed by the number of ranks alone prove nothing about that number.
+        let is_full = u64::from(rank_count) + specials.count() as u64 == u64::from(vocab_size);
+        if specials.is_released() && !is_full {
+            return Err(TokenizerError::IdCount {
+                rank_count,
+                special_count: specials.count(),
+                vocab_size,
+            });
+        }
         if let Some((id, name)) = specials.iter().find(|&(id, _)| id >= vocab_size) {
             let name = name.to_owned();
             return Err(TokenizerError::SpecialBeyondModel {
                 name,
                 id: id.into(),
+                vocab_size,
+            });
+        }
+        if !is_full {
+            return Err(TokenizerError::IdCount {
+                rank_count,
+                special_count: specials.count(),
                 vocab_size,
             });
         }
@@ -209,7 +227,6 @@ mod tests {
     #[test]
     fn parts_that_do_not_belong_together_are_refused() {
         assert!(build(257, 513).is_ok());
-        assert!(build(257, 600).is_ok(), "a padded embedding");
         assert!(matches!(
             build(257, 256),
             Err(TokenizerError::RanksBeyondModel {
@@ -224,13 +241,48 @@ mod tests {
                 rank_count: 257
             })
         ));
+    }
+
+    #[test]
+    fn released_names_need_exactly_their_slots_above_the_ranks() {
+        for vocab_size in [257, 512, 514, 600] {
+            let error = build(257, vocab_size).unwrap_err();
+            assert!(matches!(
+                error,
+                TokenizerError::IdCount {
+                    rank_count: 257,
+                    special_count: 256,
+                    ..
+                }
+            ));
+            let text = error.to_string();
+            for part in ["257 ranks", &format!("{vocab_size} rows"), "fetch it again"] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn listed_names_leave_no_id_without_a_token() {
+        let build = |ids: &[u32]| {
+            let names = ids.iter().map(|id| (*id, format!("<{id}>")));
+            let specials = Specials::new(257, names).unwrap();
+            Tokenizer::new(table(&[b"ab"]).unwrap(), specials, 260)
+        };
+        assert!(build(&[257, 258, 259]).is_ok());
+        for ids in [&[258, 259][..], &[257, 259], &[257, 258], &[]] {
+            assert!(matches!(
+                build(ids),
+                Err(TokenizerError::IdCount {
+                    rank_count: 257,
+                    vocab_size: 260,
+                    ..
+                })
+            ));
+        }
         assert!(matches!(
-            build(257, 512),
-            Err(TokenizerError::SpecialBeyondModel {
-                id: 512,
-                vocab_size: 512,
-                ..
-            })
+            build(&[257, 258, 260]),
+            Err(TokenizerError::SpecialBeyondModel { id: 260, .. })
         ));
     }
 
@@ -247,12 +299,12 @@ mod tests {
 
     #[test]
     fn unknown_ids_are_named_with_the_vocabulary_size() {
-        let tokenizer = build(257, 600).unwrap();
-        for id in [513, 599, 600, 1 << 31, u32::MAX] {
+        let tokenizer = build(257, 513).unwrap();
+        for id in [513, 514, 1 << 31, u32::MAX] {
             for render in [Render::Plain, Render::Markup] {
                 let error = tokenizer.decode(&[97, id], render).unwrap_err().to_string();
                 assert!(error.contains(&format!("token id {id} ")), "{error}");
-                assert!(error.contains("vocab_size is 600"), "{error}");
+                assert!(error.contains("vocab_size is 513"), "{error}");
             }
         }
     }
@@ -262,9 +314,9 @@ mod tests {
         let tokenizer = build(257, 513).unwrap();
         assert_eq!(tokenizer.stop_ids(&[]), [258, 259]);
         assert_eq!(tokenizer.stop_ids(&[259, 7, 259]), [259, 7, 258]);
-        let specials = Specials::new(257, [(300, "<end>".to_owned())]).unwrap();
-        let unnamed = Tokenizer::new(table(&[b"ab"]).unwrap(), specials, 400).unwrap();
+        let specials = Specials::new(257, [(257, "<end>".to_owned())]).unwrap();
+        let unnamed = Tokenizer::new(table(&[b"ab"]).unwrap(), specials, 258).unwrap();
         assert_eq!(unnamed.stop_ids(&[]), [0u32; 0]);
-        assert_eq!(unnamed.stop_ids(&[300]), [300]);
+        assert_eq!(unnamed.stop_ids(&[257]), [257]);
     }
 }

@@ -3,12 +3,16 @@
 use std::io;
 use std::path::PathBuf;
 
+use k3_actors::ActorError;
+use k3_config::{Bytes, ConfigError, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
 use k3_io::IoError;
+use k3_kernels::Isa;
 use k3_models::ModelError;
 use k3_runtime::{RunError, SampleError};
 use k3_tokenizer::TokenizerError;
 
+use crate::cli::values::available_isas;
 use crate::exit::Exit;
 use crate::inputs::IdsError;
 
@@ -145,12 +149,121 @@ pub(crate) enum CliError {
     /// The run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A setting, or a budget that the machine does not offer.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A setting that asks for what there is not.
+    #[error("lookahead {count} ({origin}): this version reads no layer ahead")]
+    Lookahead {
+        /// Experts asked for.
+        count: u32,
+        /// Where.
+        origin: Origin,
+    },
+    /// An instruction set that this processor does not have.
+    #[error("isa {isa} ({origin}): this processor cannot run it")]
+    IsaUnavailable {
+        /// What was asked for.
+        isa: Isa,
+        /// Where.
+        origin: Origin,
+    },
+    /// A budget below the smallest plan.
+    #[error("{}", too_small(.shortfall))]
+    TooSmall {
+        /// By how much, and the least plan.
+        shortfall: Box<Shortfall>,
+        /// What the user changes to need fewer positions.
+        positions: Positions,
+    },
+    /// A plan that contradicts itself.
+    #[error(transparent)]
+    Plan(PlanRefusal),
+    /// A plan beyond what the machine has.
+    #[error(
+        "the plan reserves {planned}, but this machine has {available} to give ({limit}): the \
+         run would be killed half-way"
+    )]
+    OverPlan {
+        /// Sum of the plan.
+        planned: Bytes,
+        /// What there is.
+        available: Bytes,
+        /// What says so.
+        limit: String,
+    },
+    /// Streaming could not start.
+    #[error(transparent)]
+    Stream(#[from] ActorError),
     /// Stopped by the user before there was anything to keep.
     #[error("interrupted before the first token; nothing was kept")]
     Interrupted,
 }
 
+/// How a command's positions are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Positions {
+    /// By --context.
+    Context,
+    /// By the prompt and --gen.
+    Generation,
+}
+
+fn too_small(shortfall: &Shortfall) -> String {
+    let budget = shortfall.budget;
+    match (shortfall.smallest_budget, shortfall.shortfall) {
+        (Some(smallest), Some(missing)) => {
+            format!("a budget of {budget} is {missing} short: the smallest plan needs {smallest}")
+        }
+        _ => format!("a budget of {budget} is too small: the smallest plan exceeds 2^64 bytes"),
+    }
+}
+
+/// The three ways out of a budget that is too small, one a line.
+fn remedies(shortfall: &Shortfall, positions: Positions) -> String {
+    let memory = match shortfall.smallest_budget {
+        Some(smallest) => format!("raise --memory to {} or more", smallest.0),
+        None => "no --memory is enough".to_owned(),
+    };
+    let (context, fits) = (shortfall.context_positions, shortfall.context_that_fits);
+    let context = match (positions, fits) {
+        (Positions::Context, Some(fits)) => format!("lower --context from {context} to {fits}"),
+        (Positions::Context, None) => format!("no --context below {context} is enough by itself"),
+        (Positions::Generation, Some(fits)) => {
+            format!("shorten prompt and --gen from {context} to {fits} positions together")
+        }
+        (Positions::Generation, None) => {
+            format!("fewer positions of prompt and --gen than {context} are not enough")
+        }
+    };
+    let (chunk, fits) = (shortfall.chunk_positions, shortfall.chunk_that_fits);
+    let chunk = match fits {
+        Some(fits) => format!("lower --chunk from {chunk} to {fits}"),
+        None => format!("no --chunk below {chunk} is enough by itself"),
+    };
+    format!("one of\n    {memory}\n    {context}\n    {chunk}")
+}
+
 impl CliError {
+    /// A refusal of a plan whose positions are set by `positions`.
+    pub(crate) fn refused_plan(refusal: PlanRefusal, positions: Positions) -> Self {
+        match refusal {
+            PlanRefusal::TooSmall(shortfall) => Self::TooSmall {
+                shortfall,
+                positions,
+            },
+            other => Self::Plan(other),
+        }
+    }
+
+    /// What belongs below the message, as a table.
+    pub(crate) fn table(&self) -> Option<String> {
+        match self {
+            Self::TooSmall { shortfall, .. } => Some(shortfall.table()),
+            _ => None,
+        }
+    }
+
     /// The exit code that goes with the error.
     pub(crate) fn exit(&self) -> Exit {
         match self {
@@ -161,6 +274,7 @@ impl CliError {
             Self::Interrupted => Exit::Interrupted,
             Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
             Self::Run(error) => run_exit(error),
+            Self::Stream(_) => Exit::Failed,
             _ => Exit::Refused,
         }
     }
@@ -199,6 +313,18 @@ impl CliError {
             Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \
                                          without --all-positions"
                 .to_owned(),
+            Self::IsaUnavailable { .. } => {
+                let names: Vec<_> = available_isas().map(Isa::name).collect();
+                format!("use one of {}, or auto", names.join(", "))
+            }
+            Self::Lookahead { .. } => "set it to 0, or leave it out".to_owned(),
+            Self::TooSmall {
+                shortfall,
+                positions,
+            } => remedies(shortfall, *positions),
+            Self::OverPlan { .. } => {
+                "lower --memory, use --memory auto, or free some memory".to_owned()
+            }
             Self::Format(FormatError::Config { .. })
             | Self::Run(RunError::Format(FormatError::Config { .. })) => {
                 "use the config.json that came with the shards, or name it with --config".to_owned()

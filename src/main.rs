@@ -9,6 +9,8 @@
 //! | [`render`] | what a person reads: errors, report, tables, progress |
 //! | [`error`], [`exit`] | what can go wrong, and the exit code of each |
 //! | [`inputs`], [`vocabulary`] | text and ids as the user gives them |
+//! | [`settings`], [`planning`] | from options, environment and file to a plan |
+//! | [`process`] | what the kernel says about this process |
 //! | [`stdout`], [`output_file`], [`interrupt`] | where results go, and how a run stops |
 //!
 //! # Invariants
@@ -26,7 +28,10 @@ mod exit;
 mod inputs;
 mod interrupt;
 mod output_file;
+mod planning;
+mod process;
 mod render;
+mod settings;
 mod stdout;
 mod vocabulary;
 
@@ -65,7 +70,11 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Cli) -> Result<Exit, CliError> {
     match &arguments.command {
+        None if arguments.list_presets => commands::presets::run(arguments.generate.output.json),
         None => commands::generate::run(&arguments.generate),
+        Some(Command::Plan(args)) => commands::plan::run(args),
+        Some(Command::Presets(args)) => commands::presets::run(args.json),
+        Some(Command::Inspect(args)) => commands::inspect::run(args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(args),
         Some(Command::Detokenize(args)) => commands::detokenize::run(args),
         Some(Command::Compare(args)) => commands::compare::run(args),

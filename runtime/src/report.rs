@@ -1,6 +1,13 @@
 //! What a run tells about itself: one versioned schema for files and screens.
 
+mod streaming;
+
 use serde::Serialize;
+
+pub use streaming::{
+    ArenaReport, BytesReport, CacheReport, DeviceReport, EngineReport, MemoryReport,
+    StreamingReport, SweepReport, TimeReport, share,
+};
 
 use crate::sampler::SamplingSettings;
 use crate::session::SessionCounts;
@@ -35,6 +42,8 @@ pub struct RunReport {
     pub counts: CountsReport,
     /// Where the time went.
     pub timing: TimingReport,
+    /// What was read and when, unless every weight was in memory.
+    pub streaming: Option<StreamingReport>,
     /// Teacher-forced agreement, when it was asked for.
     pub teacher_forced: Option<TeacherForcedReport>,
     /// Fallbacks in force and other things worth knowing, one line each.
@@ -76,7 +85,8 @@ pub struct ExecutionReport {
     pub context_positions: usize,
     /// Whether each step ran the whole prefix again.
     pub recompute: bool,
-    /// Where weights came from.
+    /// Where weights came from: `streaming`, or `resident` with all of them in
+    /// memory.
     pub source: String,
 }
 

@@ -7,12 +7,9 @@ use k3_kernels::Isa;
 use k3_models::kimi_k3::AttentionForm;
 
 use super::commands::Command;
+use super::memory::{MemoryArgs, ReadingArgs};
 use super::{help, values};
 
-/// Prompt positions per sweep unless `--chunk` says otherwise.
-pub(crate) const DEFAULT_CHUNK: usize = 64;
-/// Positions a sequence may reach unless `--context` says otherwise.
-pub(crate) const DEFAULT_CONTEXT: usize = 4096;
 /// Tokens generated unless `--gen` says otherwise.
 pub(crate) const DEFAULT_GEN: usize = 16;
 /// Most tokens or positions a command line may ask for.
@@ -39,6 +36,9 @@ pub(crate) struct Cli {
     /// How to generate.
     #[command(flatten)]
     pub generate: GenerateArgs,
+    /// List the named memory budgets and end
+    #[arg(long, help_heading = "Memory and reading", display_order = 1000)]
+    pub list_presets: bool,
 }
 
 /// Everything generation takes.
@@ -54,6 +54,12 @@ pub(crate) struct GenerateArgs {
     /// How far and how to continue.
     #[command(flatten)]
     pub generation: GenerationArgs,
+    /// How much memory to use.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+    /// How to read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
     /// How to compute.
     #[command(flatten)]
     pub execution: ExecutionArgs,
@@ -214,10 +220,10 @@ pub(crate) struct ExecutionArgs {
     /// largest logit. `expanded` keeps keys and values of every head and takes
     /// far more memory per position.
     #[arg(long, value_name = "FORM", value_parser = values::AttentionParser,
-        hide_possible_values = true, default_value = "latent", hide_default_value = true)]
-    pub attention: AttentionForm,
+        hide_possible_values = true)]
+    pub attention: Option<AttentionForm>,
 
-    /// Prompt positions per sweep [default: 64]
+    /// Prompt positions per sweep [default: 64, below 2 GiB 16]
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub chunk: Option<u64>,
 

@@ -4,12 +4,23 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::Shell;
+use k3_models::kimi_k3::AttentionForm;
 
+use super::args::POSITIONS_MAX;
+use super::memory::MemoryArgs;
 use super::{help, values};
 
 /// Everything but generating.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show what a run would reserve and read
+    #[command(long_about = help::PLAN_ABOUT, after_help = help::PLAN_EXAMPLES)]
+    Plan(PlanArgs),
+    /// List the named memory budgets
+    Presets(PresetsArgs),
+    /// Tell what a checkpoint holds and lacks
+    #[command(long_about = help::INSPECT_ABOUT, after_help = help::INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
     /// Turn text into token ids
     #[command(after_help = help::TOKENIZE_EXAMPLES)]
     Tokenize(TokenizeArgs),
@@ -123,4 +134,83 @@ pub(crate) struct CompletionsArgs {
     /// Which shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
+}
+
+/// What a run would reserve.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Checkpoint directory [env: K3_MODEL]
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Plan a model whose weights are not here
+    ///
+    /// Its config.json, or a directory that holds one. With MODEL: use this
+    /// configuration instead of the checkpoint's.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where tiktoken.model is [default: MODEL] [alias: --tok]
+    #[arg(long, alias = "tok", value_name = "DIR")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// How much memory.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+
+    /// Most positions, prompt and answer [default: 4096]
+    #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub context: Option<u64>,
+
+    /// Prompt positions per sweep [default: 64, below 2 GiB 16]
+    #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub chunk: Option<u64>,
+
+    /// Compute threads [default: all this process may use]
+    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    pub threads: Option<u64>,
+
+    /// Attention: latent or expanded [default: latent]
+    #[arg(long, value_name = "FORM", value_parser = values::AttentionParser, hide_possible_values = true)]
+    pub attention: Option<AttentionForm>,
+
+    /// What the disk reads, in 10^9 bytes per second
+    #[arg(long, value_name = "RATE", value_parser = values::gigabytes_per_second, allow_negative_numbers = true)]
+    pub disk_gbps: Option<f64>,
+
+    /// Print the plan as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The presets.
+#[derive(Debug, Args)]
+pub(crate) struct PresetsArgs {
+    /// Print the presets as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a checkpoint holds.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Checkpoint directory [env: K3_MODEL]
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Use this config.json instead of the checkpoint's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Print the census as JSON, with every shard
+    #[arg(long)]
+    pub json: bool,
 }

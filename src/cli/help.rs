@@ -17,8 +17,8 @@ Runs models larger than memory, from the real weights.
 
 Without a command k3 generates: it continues the prompt, streams the text to
 standard output and reports on standard error. Token ids and logits depend on
-the checkpoint, the prompt and the sampling settings alone, not on threads,
-instruction set, chunk size or machine.";
+the checkpoint, the prompt and the sampling settings alone, not on memory,
+threads, instruction set, chunk size or machine.";
 
 pub(super) const SHORT_EXAMPLES: &str = "\
 Examples:
@@ -38,6 +38,10 @@ Examples:
   Continue token ids, keep a report and the logits behind the first token:
     k3 fixtures/tiny --ids 3,4,5 --out run.json --dump-logits a.bin
 
+  Within 64 MB, the same bytes; what the run reserves:
+    k3 fixtures/tiny --ids 3,4,5 --memory 64M
+    k3 plan fixtures/tiny --memory 64M
+
   Another instruction set, the same bytes:
     k3 fixtures/tiny --ids 3,4,5 -n 0 --isa scalar --dump-logits b.bin
     k3 compare a.bin b.bin
@@ -54,8 +58,34 @@ Exit codes:
   130  interrupted with nothing to keep
 
 Environment:
-  K3_MODEL  checkpoint directory when MODEL is not given
-  NO_COLOR  no colours, when set to anything";
+  K3_MODEL     checkpoint directory when MODEL is not given
+  K3_SETTINGS  settings file when --settings is not given
+  K3_MEMORY    as --memory; likewise K3_PRESET, K3_THREADS and so on
+  NO_COLOR     no colours, when set to anything";
+
+pub(super) const PLAN_ABOUT: &str = "\
+Show what a run would reserve and read, before anything is reserved.
+
+Every reservation has a line; their sum never exceeds the budget. A budget that
+is too small is refused with what is missing and what would help. The model's
+weights need not be here: with --config its configuration is enough.";
+
+pub(super) const PLAN_EXAMPLES: &str = "\
+Examples:
+  k3 plan fixtures/tiny --memory 64M
+  k3 plan --config k3/config.json --preset floor
+  k3 plan /disk1/k3 --memory 32G --disk-gbps 6.5 --json";
+
+pub(super) const INSPECT_ABOUT: &str = "\
+Tell what a checkpoint holds and lacks.
+
+Bytes by kind, the layers, the experts, the identity. Only headers are read. A
+checkpoint that is not complete is no error: what is missing is listed.";
+
+pub(super) const INSPECT_EXAMPLES: &str = "\
+Examples:
+  k3 inspect fixtures/tiny
+  k3 inspect /disk1/k3 --root /disk2/k3 --json";
 
 pub(super) const TOKENIZE_EXAMPLES: &str = "\
 Examples:

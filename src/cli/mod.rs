@@ -3,6 +3,7 @@
 pub(crate) mod args;
 pub(crate) mod commands;
 mod help;
+pub(crate) mod memory;
 pub(crate) mod values;
 
 use clap::{CommandFactory, FromArgMatches};

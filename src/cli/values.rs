@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, RangedU64ValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use k3_config::Bytes;
 use k3_kernels::Isa;
 use k3_models::kimi_k3::AttentionForm;
 
@@ -96,4 +97,21 @@ fn invalid(
     );
     error.insert(ContextKind::ValidValue, ContextValue::Strings(valid));
     error
+}
+
+/// A size of at least one byte.
+pub(crate) fn positive_bytes(text: &str) -> Result<Bytes, String> {
+    match text.parse() {
+        Ok(Bytes(0)) => Err("a size is at least one byte".to_owned()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(k3_config::ParseBytesError::to_string(&error)),
+    }
+}
+
+/// A rate above zero, in 10^9 bytes per second.
+pub(crate) fn gigabytes_per_second(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(rate) if (1e-6..=1e6).contains(&rate) => Ok(rate),
+        _ => Err("a rate is a number from 0.000001 to 1000000, in GB per second".to_owned()),
+    }
 }

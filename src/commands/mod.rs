@@ -4,6 +4,9 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod detokenize;
 pub(crate) mod generate;
+pub(crate) mod inspect;
+pub(crate) mod plan;
+pub(crate) mod presets;
 pub(crate) mod tokenize;
 
 use std::path::{Path, PathBuf};
@@ -13,7 +16,16 @@ use crate::error::CliError;
 /// Environment variable that names the checkpoint.
 const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 5] = ["tokenize", "detokenize", "compare", "completions", "help"];
+const COMMAND_NAMES: [&str; 8] = [
+    "plan",
+    "presets",
+    "inspect",
+    "tokenize",
+    "detokenize",
+    "compare",
+    "completions",
+    "help",
+];
 /// Wrong letters up to which a name counts as mistyped.
 const TYPOS_MAX: usize = 2;
 

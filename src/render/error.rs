@@ -30,6 +30,9 @@ pub(crate) fn render(error: &CliError, style: Style) -> String {
         shown.push_str(&message);
         cause = source.source();
     }
+    if let Some(table) = error.table() {
+        let _ = write!(text, "\n{table}");
+    }
     if let Some(way_out) = error.way_out() {
         let _ = writeln!(text, "\n  {} {way_out}", style.hint("way out:"));
     }

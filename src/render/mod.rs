@@ -5,3 +5,10 @@ pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod style;
 pub(crate) mod table;
+
+/// Bytes in decimal units alone, where both would not fit.
+pub(crate) fn short_bytes(bytes: u64) -> String {
+    let text = k3_config::Bytes(bytes).to_string();
+    let short = text.split_once(" (").map(|(short, _)| short.to_owned());
+    short.unwrap_or(text)
+}

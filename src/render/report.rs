@@ -5,10 +5,10 @@ use std::io::Write as _;
 
 use k3_config::Bytes;
 use k3_runtime::RunReport;
-use k3_runtime::report::StopReason;
+use k3_runtime::report::{StopReason, StreamingReport};
 
 use super::style::Style;
-use super::table;
+use super::{short_bytes, table};
 
 /// Hex digits of the identity that are shown.
 const IDENTITY_DIGITS: usize = 12;
@@ -44,6 +44,10 @@ fn render(report: &RunReport, style: Style) -> String {
             consumed(report.counts.expert_bytes, report.counts.experts, "experts"),
         ),
     ];
+    let mut facts = facts.to_vec();
+    if let Some(streaming) = &report.streaming {
+        facts.extend(streamed(streaming));
+    }
     let mut text = String::from("\n");
     text.push_str(&table::facts(&facts));
     let skipped = report.counts.nan_scale_groups;
@@ -54,7 +58,11 @@ fn render(report: &RunReport, style: Style) -> String {
             style.warning("warning:")
         );
     }
-    for note in &report.notes {
+    let fallbacks = report
+        .streaming
+        .iter()
+        .flat_map(|streaming| &streaming.fallbacks);
+    for note in report.notes.iter().chain(fallbacks) {
         let _ = writeln!(text, "{} {note}", style.hint("note:"));
     }
     text
@@ -94,10 +102,67 @@ fn execution(report: &RunReport) -> String {
         usize::try_from(report.counts.sweeps).unwrap_or(usize::MAX),
         "sweep",
     );
+    let weights = match report.streaming {
+        Some(_) => "weights streamed",
+        None => "weights in memory",
+    };
     format!(
-        "with {}, {threads}, weights in memory, {sweeps}{recompute}",
+        "with {}, {threads}, {weights}, {sweeps}{recompute}",
         execution.isa
     )
+}
+
+/// What was reserved, read and waited for.
+fn streamed(report: &StreamingReport) -> [(&'static str, String); 4] {
+    let memory = &report.memory;
+    let peak = match memory.peak_bytes {
+        Some(peak) => format!("peak {} of ", short_bytes(peak)),
+        None => String::new(),
+    };
+    let (bytes, cache, time) = (&report.bytes, &report.cache, &report.time);
+    [
+        (
+            "memory",
+            format!(
+                "{peak}{} planned, budget {}",
+                short_bytes(memory.planned_bytes),
+                Bytes(memory.budget_bytes)
+            ),
+        ),
+        (
+            "read",
+            format!(
+                "trunk {} ({} pinned), experts {}, device {}",
+                short_bytes(bytes.trunk_read_bytes),
+                percent(cache.pinned_share),
+                short_bytes(bytes.expert_read_bytes),
+                short_bytes(bytes.device_bytes)
+            ),
+        ),
+        (
+            "cache",
+            format!(
+                "{} hits, {} misses ({}), {} evictions",
+                cache.hits,
+                cache.misses,
+                percent(cache.hit_rate),
+                cache.evictions
+            ),
+        ),
+        (
+            "disk",
+            format!(
+                "{}, waits {} of the time, overlap {:.2}",
+                report.engine.kind,
+                percent(time.io_share),
+                time.overlap
+            ),
+        ),
+    ]
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }
 
 fn prompt(report: &RunReport) -> String {

@@ -13,9 +13,18 @@ pub(crate) const ISAS: [&str; 3] = ["scalar", "avx2", "avx512"];
 /// The binary, in an environment that cannot reach into the tests.
 pub(crate) fn k3() -> Command {
     let mut command = Command::cargo_bin("k3").unwrap();
-    for name in ["K3_MODEL", "NO_COLOR", "COLUMNS"] {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("K3_")) {
+            command.env_remove(name);
+        }
+    }
+    for name in ["NO_COLOR", "COLUMNS"] {
         command.env_remove(name);
     }
+    // No settings of whoever runs the tests.
+    command.env("XDG_CONFIG_HOME", "/nowhere");
+    // Tests run side by side: threads of all of them would wait for each other.
+    command.env("K3_THREADS", "1");
     command.timeout(std::time::Duration::from_secs(120));
     command
 }

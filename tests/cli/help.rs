@@ -4,7 +4,15 @@ use insta::assert_snapshot;
 
 use crate::common::{k3, run, stdout_of};
 
-const COMMANDS: [&str; 4] = ["tokenize", "detokenize", "compare", "completions"];
+const COMMANDS: [&str; 7] = [
+    "plan",
+    "presets",
+    "inspect",
+    "tokenize",
+    "detokenize",
+    "compare",
+    "completions",
+];
 
 fn text(args: &[&str]) -> String {
     String::from_utf8(stdout_of(args)).unwrap()
@@ -38,13 +46,7 @@ fn help_fits_80_columns_and_names_every_command() {
             );
         }
     }
-    for command in [
-        None,
-        Some("tokenize"),
-        Some("detokenize"),
-        Some("compare"),
-        Some("completions"),
-    ] {
+    for command in std::iter::once(None).chain(COMMANDS.map(Some)) {
         for flag in ["-h", "--help"] {
             let args: Vec<_> = command.into_iter().chain([flag]).collect();
             for columns in ["80", "200"] {

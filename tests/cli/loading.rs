@@ -35,6 +35,13 @@ fn a_sequence_without_room_is_refused_with_the_figures() {
     ];
     for extra in cases {
         let said = refusal(2, &[&[model.as_str()], &LONGEST[..], extra].concat());
+        for word in ["sequence states", "smallest plan needs", "--gen"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        let said = refusal(
+            2,
+            &[&[model.as_str(), "--resident"], &LONGEST[..], extra].concat(),
+        );
         for word in [&model, "of state", "available", "--gen"] {
             assert!(said.contains(word), "{word}: {said}");
         }

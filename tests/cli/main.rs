@@ -9,5 +9,7 @@ mod loading;
 mod outputs;
 mod reference_data;
 mod sampling;
+mod settings;
+mod streaming;
 mod tokenize;
 mod usage;

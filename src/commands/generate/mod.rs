@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`request`] | everything that can be refused before weights are read |
+//! | [`streaming`] | the plan and the actors of a run that reads as it goes |
 //! | [`outputs`] | the files a run writes |
 //! | [`stream`] | tokens to standard output as they come |
 //! | [`steps`] | prefill, steps, teacher forcing |
@@ -12,6 +13,7 @@ mod outputs;
 mod request;
 mod steps;
 mod stream;
+mod streaming;
 mod summary;
 
 use std::ops::ControlFlow;
@@ -19,26 +21,23 @@ use std::time::Instant;
 
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{KimiK3, KimiK3Layout};
-use k3_runtime::report::StopReason;
-use k3_runtime::{
-    Cancel, Checkpoint, ComputePool, ResidentSource, RunError, Session, SessionSettings,
-};
+use k3_runtime::report::{StopReason, StreamingReport};
+use k3_runtime::{Cancel, ComputePool, ResidentSource, RunError, Session, SessionSettings};
 
 use crate::cli::args::GenerateArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
+use crate::planning;
 use crate::render;
 use crate::render::progress::Progress;
 use crate::render::style::Style;
 use crate::stdout::Stdout;
 use outputs::Outputs;
 use request::Request;
-use steps::Generation;
+use steps::{Done, Generation};
 use stream::TokenStream;
-
-/// Trunk bytes a block holds at most.
-const BLOCK_BYTES: u64 = 4 << 20;
+use streaming::{Reads, Streaming};
 
 /// Generates.
 ///
@@ -53,23 +52,31 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let pool = ComputePool::new(request.threads)?;
     let layout = request.checkpoint.bind(request.layers)?;
     let outputs = Outputs::create(&args.output)?;
-    let settings = SessionSettings {
+    let session = SessionSettings {
         context_positions: request.context_positions,
         chunk_positions: request.chunk_positions,
         all_logits: args.output.all_positions || args.generation.tf_check,
     };
-    let loaded = load(&request, layout, args, settings, &cancel);
-    let (model, mut source) = loaded.map_err(nothing_to_keep)?;
-    let mut session = Session::new(&model, &mut source, &pool, settings, cancel.clone());
-    if args.output.dump_trace.is_some() {
-        session.record_trace();
-    }
-    let load_seconds = started.elapsed().as_secs_f64();
-    let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
-    let mut generation = Generation::new(&request, args, session, outputs, stream)?;
-    let stop = generation.run().map_err(nothing_to_keep)?;
-    let done = generation.finish(stop);
-    let report = summary::report(&request, args, &model, &done, load_seconds);
+    let run = Run {
+        started,
+        request: &request,
+        args,
+        cancel,
+        pool: &pool,
+        session,
+    };
+    let model = run.model(layout).map_err(nothing_to_keep)?;
+    let ended = if args.reading.resident {
+        run.resident(&model, outputs)
+    } else {
+        run.streamed(&model, outputs)
+    };
+    let Ended {
+        done,
+        streaming,
+        failed,
+    } = ended.map_err(nothing_to_keep)?;
+    let report = summary::report(&request, args, &model, &done, streaming);
     if args.output.json && !done.output_closed {
         Stdout.write(summary::json(&report).as_bytes())?;
     }
@@ -77,7 +84,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     if !args.output.quiet {
         render::report::print(&report, Style::detect());
     }
-    Ok(match stop {
+    Ok(match done.stop {
+        _ if failed => Exit::Failed,
         StopReason::Interrupted if !done.output_closed => Exit::InterruptedKept,
         _ => Exit::Done,
     })
@@ -91,37 +99,111 @@ fn nothing_to_keep(error: CliError) -> CliError {
     }
 }
 
-/// Binds the model and reads its weights, if there is room for them and for a
-/// session of `settings`.
-fn load(
-    request: &Request,
-    layout: KimiK3Layout,
-    args: &GenerateArgs,
-    settings: SessionSettings,
-    cancel: &Cancel,
-) -> Result<(KimiK3, ResidentSource), CliError> {
-    let checkpoint: &Checkpoint = &request.checkpoint;
-    let layer_count = layout.layer_count();
-    let kernels = KernelSet::for_isa(request.isa).expect("the parser takes available sets only");
-    let read = |tensor: &_, target: &mut [u8]| {
-        if cancel.is_requested() {
-            return Err(RunError::Cancelled);
+/// Everything a run needs besides its weights.
+struct Run<'a> {
+    started: Instant,
+    request: &'a Request,
+    args: &'a GenerateArgs,
+    cancel: Cancel,
+    pool: &'a ComputePool,
+    session: SessionSettings,
+}
+
+/// A run that has ended, with everything stopped.
+struct Ended {
+    done: Done,
+    streaming: Option<StreamingReport>,
+    /// Whether something died while stopping. The tokens are right all the
+    /// same: an error before them would have ended the run.
+    failed: bool,
+}
+
+impl Run<'_> {
+    /// Binds the model and reads its resident vectors.
+    fn model(&self, layout: KimiK3Layout) -> Result<KimiK3, CliError> {
+        let request = self.request;
+        let kernels = KernelSet::for_isa(request.isa).expect("the request has checked it");
+        let read = |tensor: &_, target: &mut [u8]| {
+            if self.cancel.is_requested() {
+                return Err(RunError::Cancelled);
+            }
+            request.checkpoint.read_tensor(tensor, target)
+        };
+        let trunk = planning::trunk_bytes(request.checkpoint.config(), layout.layer_count());
+        let block_bytes = planning::block_bytes(&request.settings, trunk);
+        Ok(KimiK3::new(
+            layout,
+            request.form,
+            kernels,
+            block_bytes,
+            read,
+        )?)
+    }
+
+    /// Runs with every weight in memory, if there is room for them and for the
+    /// session.
+    fn resident(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
+        let request = self.request;
+        let session = self.session.planned_bytes(model, request.threads)?;
+        let mut bar = None;
+        let progress = |done, total| {
+            let quiet = self.args.output.quiet;
+            bar.get_or_insert_with(|| Progress::bytes("weights", total, quiet))
+                .set(done);
+            if self.cancel.is_requested() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let layer_count = model.layout().layer_count();
+        let checkpoint = &request.checkpoint;
+        let mut source = ResidentSource::load(model, checkpoint, layer_count, session, progress)?;
+        drop(bar);
+        Ok(Ended {
+            done: self.generate(model, &mut source, outputs)?,
+            streaming: None,
+            failed: false,
+        })
+    }
+
+    /// Runs within the budget, reading as it goes.
+    fn streamed(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
+        // What the session reserves is part of the plan, its limits are its own.
+        self.session.planned_bytes(model, self.request.threads)?;
+        let mut streaming = Streaming::start(self.request, model, self.session)?;
+        let done = self.generate(model, streaming.source(), outputs);
+        // Whatever has happened, everything is stopped in order.
+        let stopped = streaming.stop();
+        let mut done = done?;
+        let failures = stopped.failures();
+        let failed = !failures.is_empty();
+        done.notes.extend(failures);
+        let sweeps = std::mem::take(&mut done.sweeps);
+        Ok(Ended {
+            streaming: Some(stopped.report(sweeps)),
+            done,
+            failed,
+        })
+    }
+
+    fn generate<S: Reads>(
+        &self,
+        model: &KimiK3,
+        source: &mut S,
+        outputs: Outputs,
+    ) -> Result<Done, CliError> {
+        let (request, args) = (self.request, self.args);
+        let mut session = Session::new(model, source, self.pool, self.session, self.cancel.clone());
+        if args.output.dump_trace.is_some() {
+            session.record_trace();
         }
-        checkpoint.read_tensor(tensor, target)
-    };
-    let model = KimiK3::new(layout, args.execution.attention, kernels, BLOCK_BYTES, read)?;
-    let session = settings.planned_bytes(&model, request.threads)?;
-    let mut bar = None;
-    let progress = |done, total| {
-        let quiet = args.output.quiet;
-        bar.get_or_insert_with(|| Progress::bytes("weights", total, quiet))
-            .set(done);
-        if cancel.is_requested() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    };
-    let source = ResidentSource::load(&model, checkpoint, layer_count, session, progress)?;
-    Ok((model, source))
+        let load_seconds = self.started.elapsed().as_secs_f64();
+        let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
+        let mut generation = Generation::new(request, args, session, outputs, stream)?;
+        let stop = generation.run()?;
+        let mut done = generation.finish(stop);
+        done.timing.load_seconds = load_seconds;
+        Ok(done)
+    }
 }

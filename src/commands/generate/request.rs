@@ -1,18 +1,23 @@
 //! Everything that can be refused before a weight is read.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use k3_config::{
+    AttentionChoice, DEFAULT_CHUNK_POSITIONS, IsaChoice, MemoryBudget, PathList, SettingValues,
+    Settings, Sourced,
+};
 use k3_kernels::{Isa, KernelSet};
-use k3_runtime::{Checkpoint, CheckpointPaths, ComputePool, SamplingSettings};
+use k3_models::kimi_k3::AttentionForm;
+use k3_runtime::{Checkpoint, CheckpointPaths, SamplingSettings};
 use k3_tokenizer::{Mode, Tokenizer};
 
-use crate::cli::args::{
-    DEFAULT_CHUNK, DEFAULT_CONTEXT, DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs,
-};
+use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs};
+use crate::cli::memory::positive;
 use crate::commands::model_path;
 use crate::error::CliError;
 use crate::inputs::{GivenIds, given_ids, read_text};
-use crate::vocabulary;
+use crate::{planning, settings, vocabulary};
 
 /// A run that has been checked against the command line and the checkpoint's
 /// configuration.
@@ -20,8 +25,12 @@ use crate::vocabulary;
 pub(super) struct Request {
     /// MODEL, as given.
     pub model_dir: PathBuf,
+    /// The settings in force.
+    pub settings: Settings,
+    /// What the run may use; `None` when every weight is to be in memory.
+    pub budget: Option<MemoryBudget>,
     /// The open checkpoint.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: Arc<Checkpoint>,
     /// Its identity, in hex.
     pub identity: String,
     /// The vocabulary, where there is one.
@@ -38,8 +47,10 @@ pub(super) struct Request {
     pub layers: Option<usize>,
     /// Compute threads.
     pub threads: usize,
-    /// Instruction set.
+    /// Instruction set, one this processor runs.
     pub isa: Isa,
+    /// Form of attention.
+    pub form: AttentionForm,
     /// Prompt positions per sweep.
     pub chunk_positions: usize,
     /// Positions the sequence gets memory for.
@@ -64,17 +75,38 @@ impl Request {
         let model_dir = model_path(args.model.model.as_deref())?;
         let sampling = sampling(&args.generation);
         sampling.validate()?;
+        let settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
+        let isa = isa(&settings.isa)?;
         let given = Given::read(&args.prompt)?;
+        let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
         let checkpoint = Checkpoint::open(&CheckpointPaths {
             model_dir: model_dir.clone(),
-            roots: args.model.roots.clone(),
+            roots: roots.unwrap_or_default(),
             config: args.model.config.clone(),
         })?;
         let vocab_size = checkpoint.config().vocab_size;
-        let tokenizer = open_vocabulary(args.model.tokenizer.as_deref(), &model_dir, vocab_size)?;
+        let named = settings.tokenizer.as_ref().map(|place| &*place.value);
+        let tokenizer = open_vocabulary(named, &model_dir, vocab_size)?;
         let prompt_ids = given.encode(tokenizer.as_ref(), &model_dir, vocab_size)?;
         let gen_count = gen_count(&args.generation);
-        let context_positions = positions(args, &prompt_ids, gen_count)?;
+        let context_positions = positions(args, &settings, &prompt_ids, gen_count)?;
+        let budget = if args.reading.resident {
+            None
+        } else {
+            Some(planning::budget(&settings)?)
+        };
+        let chunk = match &budget {
+            Some(budget) => settings.chunk_for(budget.total).value,
+            None => settings
+                .chunk
+                .as_ref()
+                .map_or(DEFAULT_CHUNK_POSITIONS, |chunk| chunk.value.get().into()),
+        };
+        let notes = [
+            notes(&args.generation, &sampling),
+            settings.warnings.clone(),
+        ]
+        .concat();
         let eos = &checkpoint.config().eos_token_ids;
         let stop_ids = match &tokenizer {
             _ if args.generation.ignore_eos => Vec::new(),
@@ -84,21 +116,21 @@ impl Request {
         Ok(Self {
             identity: checkpoint.identity().to_string(),
             model_dir,
-            checkpoint,
+            budget,
+            checkpoint: Arc::new(checkpoint),
             tokenizer,
             prompt_ids,
             gen_count,
             stop_ids,
             sampling,
             layers: args.model.layers.map(size),
-            threads: args
-                .execution
-                .threads
-                .map_or_else(ComputePool::available_threads, size),
-            isa: args.execution.isa.unwrap_or(KernelSet::detect().isa),
-            chunk_positions: args.execution.chunk.map_or(DEFAULT_CHUNK, size),
+            threads: planning::threads(&settings),
+            isa,
+            form: super::super::plan::form(settings.attention.value),
+            chunk_positions: size(chunk),
             context_positions,
-            notes: notes(&args.generation, &sampling),
+            settings,
+            notes,
         })
     }
 }
@@ -165,11 +197,16 @@ fn gen_count(args: &GenerationArgs) -> usize {
 }
 
 /// Positions to reserve: what the run needs, if that is allowed.
-fn positions(args: &GenerateArgs, prompt: &[u32], generated: usize) -> Result<usize, CliError> {
+fn positions(
+    args: &GenerateArgs,
+    settings: &Settings,
+    prompt: &[u32],
+    generated: usize,
+) -> Result<usize, CliError> {
     if args.generation.tf_check && prompt.len() < 2 {
         return Err(CliError::NothingToCheck);
     }
-    let context = args.execution.context.map_or(DEFAULT_CONTEXT, size);
+    let context = size(settings.context.value.get().into());
     let prompt = prompt.len();
     if prompt + generated > context {
         return Err(CliError::ContextTooSmall {
@@ -217,7 +254,48 @@ fn notes(args: &GenerationArgs, sampling: &SamplingSettings) -> Vec<String> {
     notes
 }
 
-/// A count that the command line's parser has bounded.
+/// The options given, as a layer of settings.
+fn values(args: &GenerateArgs) -> SettingValues {
+    let (execution, model) = (&args.execution, &args.model);
+    SettingValues {
+        context: execution.context.map(positive),
+        chunk: execution.chunk.map(positive),
+        threads: execution.threads.map(positive),
+        isa: execution.isa.map(|isa| match isa {
+            Isa::Scalar => IsaChoice::Scalar,
+            Isa::Avx2 => IsaChoice::Avx2,
+            Isa::Avx512 => IsaChoice::Avx512,
+        }),
+        attention: execution.attention.map(|form| match form {
+            AttentionForm::Latent => AttentionChoice::Latent,
+            AttentionForm::Expanded => AttentionChoice::Expanded,
+        }),
+        engine: args.reading.engine,
+        policy: args.reading.policy,
+        root: (!model.roots.is_empty()).then(|| PathList(model.roots.clone())),
+        tokenizer: model.tokenizer.clone(),
+        ..args.memory.values()
+    }
+}
+
+/// The instruction set that a setting names, if this processor has it.
+fn isa(choice: &Sourced<IsaChoice>) -> Result<Isa, CliError> {
+    let isa = match choice.value {
+        IsaChoice::Auto => return Ok(KernelSet::detect().isa),
+        IsaChoice::Scalar => Isa::Scalar,
+        IsaChoice::Avx2 => Isa::Avx2,
+        IsaChoice::Avx512 => Isa::Avx512,
+    };
+    if isa.is_available() {
+        return Ok(isa);
+    }
+    Err(CliError::IsaUnavailable {
+        isa,
+        origin: choice.origin.clone(),
+    })
+}
+
+/// A count that parsers have bounded by 32 bits.
 fn size(count: u64) -> usize {
     usize::try_from(count).expect("bounded by the parser")
 }

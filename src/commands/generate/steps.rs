@@ -5,12 +5,15 @@ use std::time::Instant;
 use k3_kernels::argmax;
 use k3_models::LogitRows;
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingReport};
-use k3_runtime::{ResidentSource, RunError, Sampler, Session};
+use k3_runtime::report::{
+    CountsReport, StopReason, SweepReport, TeacherForcedReport, TimingReport,
+};
+use k3_runtime::{RunError, Sampler, Session};
 
 use super::outputs::Outputs;
 use super::request::Request;
 use super::stream::TokenStream;
+use super::streaming::{Reads, sweep_report};
 use super::summary;
 use crate::cli::args::GenerateArgs;
 use crate::error::CliError;
@@ -21,10 +24,10 @@ use crate::stdout::Stdout;
 const DISAGREEMENTS_MAX: usize = 100;
 
 /// One run in progress.
-pub(super) struct Generation<'a> {
+pub(super) struct Generation<'a, S: Reads> {
     request: &'a Request,
     args: &'a GenerateArgs,
-    session: Session<'a, KimiK3, ResidentSource>,
+    session: Session<'a, KimiK3, S>,
     sampler: Sampler,
     outputs: Outputs,
     stream: TokenStream<'a>,
@@ -33,6 +36,8 @@ pub(super) struct Generation<'a> {
     generated_ids: Vec<u32>,
     timing: TimingReport,
     teacher_forced: Option<TeacherForcedReport>,
+    /// What each finished sweep read, of a source that reads.
+    sweeps: Vec<SweepReport>,
     /// Picks of the sweeps that finished.
     trace_len: usize,
     output_closed: bool,
@@ -53,6 +58,8 @@ pub(super) struct Done {
     pub timing: TimingReport,
     /// Teacher forcing, where asked for.
     pub teacher_forced: Option<TeacherForcedReport>,
+    /// What each finished sweep read, of a source that reads.
+    pub sweeps: Vec<SweepReport>,
     /// (layer, expert) of all sweeps that finished.
     pub trace: Vec<(u16, u16)>,
     /// Files to complete.
@@ -63,11 +70,11 @@ pub(super) struct Done {
     pub notes: Vec<String>,
 }
 
-impl<'a> Generation<'a> {
+impl<'a, S: Reads> Generation<'a, S> {
     pub(super) fn new(
         request: &'a Request,
         args: &'a GenerateArgs,
-        session: Session<'a, KimiK3, ResidentSource>,
+        session: Session<'a, KimiK3, S>,
         outputs: Outputs,
         stream: TokenStream<'a>,
     ) -> Result<Self, CliError> {
@@ -86,6 +93,7 @@ impl<'a> Generation<'a> {
                 agreed: 0,
                 first_disagreements: Vec::new(),
             }),
+            sweeps: Vec::new(),
             trace_len: 0,
             output_closed: false,
         })
@@ -129,9 +137,7 @@ impl<'a> Generation<'a> {
                 (false, true) => LogitRows::Last,
                 (false, false) => LogitRows::None,
             };
-            let mut logits = Vec::new();
-            self.session
-                .append(part, rows, |_, rows| logits.extend_from_slice(rows))?;
+            let logits = self.sweep(part, rows, true)?;
             if rows != LogitRows::None {
                 self.take_prompt_rows(start, part.len(), is_last, &logits)?;
             }
@@ -210,8 +216,36 @@ impl<'a> Generation<'a> {
         } else {
             vec![*ids.last().expect("the prefill gave the first one")]
         };
-        self.logits = self.session.append_for_logits(&tokens)?;
+        let chunk = self.request.chunk_positions;
+        for (index, part) in tokens.chunks(chunk).enumerate() {
+            let is_last = index * chunk + part.len() == tokens.len();
+            let rows = if is_last {
+                LogitRows::Last
+            } else {
+                LogitRows::None
+            };
+            self.logits = self.sweep(part, rows, false)?;
+        }
         Ok(())
+    }
+
+    /// One sweep over `part`, at most a chunk: the wanted logits,
+    /// `[rows][vocab]`.
+    fn sweep(
+        &mut self,
+        part: &[u32],
+        rows: LogitRows,
+        is_prompt: bool,
+    ) -> Result<Vec<f32>, RunError> {
+        let started = Instant::now();
+        let mut logits = Vec::new();
+        self.session
+            .append(part, rows, |_, rows| logits.extend_from_slice(rows))?;
+        let seconds = started.elapsed().as_secs_f64();
+        let reads = self.session.source().reads();
+        self.sweeps
+            .extend(reads.map(|reads| sweep_report(&reads, part.len(), is_prompt, seconds)));
+        Ok(logits)
     }
 
     /// Whether `result` tells that the reader of standard output has gone.
@@ -239,6 +273,7 @@ impl<'a> Generation<'a> {
             counts: self.session.counts().into(),
             timing: self.timing,
             teacher_forced: self.teacher_forced,
+            sweeps: self.sweeps,
             trace,
             outputs: self.outputs,
             output_closed: self.output_closed,

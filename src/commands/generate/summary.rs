@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use k3_models::kimi_k3::{KimiK3, NUMERICS_VERSION};
 use k3_runtime::RunReport;
 use k3_runtime::report::{
-    ExecutionReport, ModelReport, NumericsReport, REPORT_VERSION, TeacherForcedReport, TimingReport,
+    ExecutionReport, ModelReport, NumericsReport, REPORT_VERSION, StreamingReport,
+    TeacherForcedReport,
 };
 
 use super::request::Request;
@@ -21,7 +22,7 @@ pub(super) fn report(
     args: &GenerateArgs,
     model: &KimiK3,
     done: &Done,
-    load_seconds: f64,
+    streaming: Option<StreamingReport>,
 ) -> RunReport {
     RunReport {
         report_version: REPORT_VERSION,
@@ -42,7 +43,12 @@ pub(super) fn report(
             chunk_positions: request.chunk_positions,
             context_positions: request.context_positions,
             recompute: args.generation.recompute,
-            source: "resident".to_owned(),
+            source: if streaming.is_some() {
+                "streaming"
+            } else {
+                "resident"
+            }
+            .to_owned(),
         },
         sampling: request.sampling,
         prompt_ids: request.prompt_ids.clone(),
@@ -50,10 +56,8 @@ pub(super) fn report(
         generated_text: done.text.clone(),
         stop_reason: done.stop,
         counts: done.counts,
-        timing: TimingReport {
-            load_seconds,
-            ..done.timing.clone()
-        },
+        timing: done.timing.clone(),
+        streaming,
         teacher_forced: done.teacher_forced.clone(),
         notes: done.notes.clone(),
     }

@@ -1,0 +1,260 @@
+//! What a run would reserve and read.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k3_config::{
+    AttentionChoice, BudgetPlan, DiskForecast, ModelFootprint, PathList, SettingRow, SettingValues,
+    Settings,
+};
+use k3_formats::KimiK3Config;
+use k3_formats::config::MAX_CONFIG_BYTES;
+use k3_io::{CONFIG_NAME, read_small};
+use k3_kernels::KernelSet;
+use k3_models::kimi_k3::{AttentionForm, KimiK3, PlannedModel};
+use k3_models::{ModelFamily, WorkspaceSize};
+use k3_runtime::{Checkpoint, CheckpointPaths, RunError};
+use serde::Serialize;
+
+use super::model_path;
+use crate::cli::commands::PlanArgs;
+use crate::cli::memory::positive;
+use crate::error::{CliError, Positions};
+use crate::exit::Exit;
+use crate::planning::{self, Reading, Subject};
+use crate::stdout::Stdout;
+use crate::{settings, vocabulary};
+
+/// Disks that stand in for one that has not been measured, in 10^9 bytes per
+/// second: a good SATA-attached array or PCIe 3 drive, and a PCIe 4 drive.
+const EXAMPLE_RATES: [f64; 2] = [2.5, 7.0];
+const GIGA: f64 = 1e9;
+
+/// A plan with everything it depends on, as data.
+#[derive(Debug, Serialize)]
+struct PlanReport {
+    model: Model,
+    plan: BudgetPlan,
+    settings: Vec<SettingRow>,
+    /// For the given disk rate, or for examples.
+    forecasts: Vec<DiskForecast>,
+    /// Whether the rate was given.
+    disk_rate_given: bool,
+    notes: Vec<String>,
+}
+
+/// What was planned.
+#[derive(Debug, Serialize)]
+struct Model {
+    path: PathBuf,
+    /// Whether sizes are those of a checkpoint that is there.
+    weights_present: bool,
+    layers: usize,
+}
+
+/// The model to plan: its sizes, and the buffers it needs for a sweep.
+struct Found {
+    model: Model,
+    footprint: ModelFootprint,
+    workspace: Box<dyn Fn(&WorkspaceSize) -> u64>,
+    block_bytes: u64,
+    vocabulary_bytes: u64,
+    index_bytes: u64,
+    notes: Vec<String>,
+}
+
+/// Shows the plan.
+///
+/// # Errors
+///
+/// A model that cannot be read, settings that cannot be used, and a budget
+/// that is too small.
+pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
+    let settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
+    let form = form(settings.attention.value);
+    let found = find(args, &settings, form)?;
+    let budget = planning::budget(&settings)?;
+    let chunk = settings.chunk_for(budget.total).value;
+    let threads = planning::threads(&settings);
+    let reading = Reading::for_trunk(found.footprint.trunk_bytes());
+    let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let subject = Subject {
+        footprint: &found.footprint,
+        workspace: &*found.workspace,
+        reading: &reading,
+        context_positions: count(settings.context.value.get().into()),
+        chunk_positions: count(chunk),
+        all_logits: false,
+        threads,
+        vocabulary_bytes: found.vocabulary_bytes,
+        index_bytes: found.index_bytes,
+    };
+    let plan = planning::plan(&subject, &budget, &settings)
+        .map_err(|refusal| CliError::refused_plan(refusal, Positions::Context))?;
+    let settings = planning::effective(&settings, &budget, threads, found.block_bytes);
+    let rates = args
+        .disk_gbps
+        .map_or(EXAMPLE_RATES.to_vec(), |rate| vec![rate]);
+    let forecast = |rate: &f64| DiskForecast::new(&plan.prediction, rate * GIGA, 0.0);
+    let notes = [found.notes, settings.warnings.clone()].concat();
+    let report = PlanReport {
+        model: found.model,
+        forecasts: rates.iter().map(forecast).collect(),
+        disk_rate_given: args.disk_gbps.is_some(),
+        settings: settings.rows(),
+        plan,
+        notes,
+    };
+    let text = if args.json {
+        serde_json::to_string_pretty(&report).expect("plain data serialises") + "\n"
+    } else {
+        render(&report, &settings)
+    };
+    Stdout.write(text.as_bytes())?;
+    Ok(Exit::Done)
+}
+
+fn values(args: &PlanArgs) -> SettingValues {
+    SettingValues {
+        context: args.context.map(positive),
+        chunk: args.chunk.map(positive),
+        threads: args.threads.map(positive),
+        attention: args.attention.map(|form| match form {
+            AttentionForm::Latent => AttentionChoice::Latent,
+            AttentionForm::Expanded => AttentionChoice::Expanded,
+        }),
+        root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
+        tokenizer: args.tokenizer.clone(),
+        ..args.memory.values()
+    }
+}
+
+/// The form of attention that a setting names.
+pub(super) fn form(choice: AttentionChoice) -> AttentionForm {
+    match choice {
+        AttentionChoice::Latent => AttentionForm::Latent,
+        AttentionChoice::Expanded => AttentionForm::Expanded,
+    }
+}
+
+/// The checkpoint, or without one the model that --config describes.
+fn find(args: &PlanArgs, settings: &Settings, form: AttentionForm) -> Result<Found, CliError> {
+    match (model_path(args.model.as_deref()), &args.config) {
+        (Ok(path), config) => checkpoint(&path, config.as_deref(), settings, form),
+        (Err(CliError::NoModel), Some(config)) => planned(config, settings, form),
+        (Err(error), _) => Err(error),
+    }
+}
+
+fn checkpoint(
+    path: &Path,
+    config: Option<&Path>,
+    settings: &Settings,
+    form: AttentionForm,
+) -> Result<Found, CliError> {
+    let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
+    let checkpoint = Checkpoint::open(&CheckpointPaths {
+        model_dir: path.to_owned(),
+        roots: roots.unwrap_or_default(),
+        config: config.map(config_file),
+    })?;
+    let layout = checkpoint.bind(None)?;
+    let layers = layout.layer_count();
+    let trunk_bytes = planning::trunk_bytes(checkpoint.config(), layers);
+    let block_bytes = planning::block_bytes(settings, trunk_bytes);
+    // Only sizes are asked for: what the vectors hold does not matter.
+    let zeros = |_: &_, target: &mut [u8]| -> Result<(), RunError> {
+        target.fill(0);
+        Ok(())
+    };
+    let model = Arc::new(KimiK3::new(
+        layout,
+        form,
+        KernelSet::detect(),
+        block_bytes,
+        zeros,
+    )?);
+    let place = settings.tokenizer.as_ref().map(|place| place.value.clone());
+    let place = place.unwrap_or_else(|| path.to_owned());
+    let tokenizer = vocabulary::open(&place, Some(checkpoint.config().vocab_size))?;
+    Ok(Found {
+        model: Model {
+            path: path.to_owned(),
+            weights_present: true,
+            layers,
+        },
+        footprint: model.footprint(),
+        workspace: Box::new(move |size| model.workspace_bytes(size)),
+        block_bytes,
+        vocabulary_bytes: planning::vocabulary_bytes(tokenizer.as_ref()),
+        index_bytes: planning::index_bytes(checkpoint.index()),
+        notes: Vec::new(),
+    })
+}
+
+fn planned(config: &Path, settings: &Settings, form: AttentionForm) -> Result<Found, CliError> {
+    let path = config_file(config);
+    let config = KimiK3Config::parse(&path, &read_small(&path, MAX_CONFIG_BYTES)?)?;
+    let layers = config.num_hidden_layers;
+    let block_bytes = planning::block_bytes(settings, planning::trunk_bytes(&config, layers));
+    let model = PlannedModel::new(&config, form, block_bytes);
+    let place = settings.tokenizer.as_ref().map(|place| place.value.clone());
+    let tokenizer = match place {
+        Some(place) => vocabulary::open(&place, Some(config.vocab_size))?,
+        None => None,
+    };
+    let vocabulary_bytes = match &tokenizer {
+        Some(tokenizer) => planning::vocabulary_bytes(Some(tokenizer)),
+        None => planning::planned_vocabulary_bytes(&config),
+    };
+    Ok(Found {
+        model: Model {
+            path,
+            weights_present: false,
+            layers,
+        },
+        footprint: model.footprint(),
+        workspace: Box::new(move |size| model.workspace_bytes(size)),
+        block_bytes,
+        vocabulary_bytes,
+        index_bytes: planning::planned_index_bytes(&config),
+        notes: vec!["no weights were looked at: sizes are those of the released types".to_owned()],
+    })
+}
+
+/// The configuration file that `--config` names.
+fn config_file(named: &Path) -> PathBuf {
+    if named.is_dir() {
+        named.join(CONFIG_NAME)
+    } else {
+        named.to_owned()
+    }
+}
+
+fn render(report: &PlanReport, settings: &Settings) -> String {
+    let mut text = String::new();
+    let write = "writing to a string cannot fail";
+    let Model { path, layers, .. } = &report.model;
+    writeln!(text, "{}, {layers} layers\n", path.display()).expect(write);
+    let given = report.disk_rate_given.then(|| &report.forecasts[0]);
+    text.push_str(&report.plan.table(given));
+    if given.is_none() {
+        text.push_str("\nno disk rate given; `k3 doctor` measures it, --disk-gbps takes one\n");
+        for forecast in &report.forecasts {
+            writeln!(
+                text,
+                "{:<17}  {:.2} s per token for the disk alone, no expert in memory",
+                format!("at {} GB/s", forecast.disk_bytes_per_second / GIGA),
+                forecast.floor_seconds_per_token
+            )
+            .expect(write);
+        }
+    }
+    text.push_str("\nsettings\n");
+    text.push_str(&settings.table());
+    for note in &report.notes {
+        writeln!(text, "note: {note}").expect(write);
+    }
+    text
+}

@@ -1,0 +1,229 @@
+//! From settings and a model to a plan: what `k3 plan` shows and generation
+//! reserves.
+
+use std::path::Path;
+
+use k3_actors::planning::{PlanInputs, plan_run};
+use k3_config::{
+    ArenaLayout, BudgetPlan, Bytes, HostCpu, HostMemory, MemoryBudget, ModelFootprint, Origin,
+    PlanRefusal, PositiveCount, Settings, Sourced,
+};
+use k3_formats::{KimiK3Config, ShardIndex};
+use k3_io::{EngineConfig, PagePolicy};
+use k3_models::WorkspaceSize;
+use k3_models::kimi_k3::{AttentionForm, PlannedModel};
+use k3_models::parallel::WORKERS_MAX;
+use k3_runtime::ComputePool;
+use k3_tokenizer::Tokenizer;
+
+use crate::error::CliError;
+
+/// A block takes at most one part in this many of the trunk, so that a small
+/// model has blocks to stream too.
+const BLOCK_TRUNK_PARTS: u64 = 32;
+/// Trunks from here on are worth 2 MiB pages and a whole engine's requests.
+const LARGE_TRUNK_BYTES: u64 = 128 << 20;
+/// Least bytes that a small model keeps in flight.
+const IN_FLIGHT_BYTES_MIN: u64 = 64 << 10;
+/// Requests that the bytes in flight are made of.
+const REQUESTS_IN_FLIGHT: usize = 8;
+
+/// Bytes the index takes for one tensor of an expert.
+const EXPERT_TENSOR_BYTES: u64 = 24;
+/// Tensors of an expert.
+const EXPERT_TENSORS: u64 = 6;
+/// Bytes the index takes for any other tensor, besides its name.
+const NAMED_TENSOR_BYTES: u64 = 64;
+/// Length of a name, and tensors of a layer that are not an expert's, where no
+/// index is at hand: more than the released model has.
+const PLANNED_NAME_BYTES: u64 = 96;
+const PLANNED_TENSORS_PER_LAYER: u64 = 40;
+/// Bytes of vocabulary per id where no vocabulary is at hand: a token's bytes,
+/// its end and its places in a table that is half empty, rounded up.
+const PLANNED_TOKEN_BYTES: u64 = 64;
+
+/// Bytes of the trunk's blocks in the first `layer_count` layers of `config`.
+pub(crate) fn trunk_bytes(config: &KimiK3Config, layer_count: usize) -> u64 {
+    let mut config = config.clone();
+    config.num_hidden_layers = layer_count;
+    let model = PlannedModel::new(&config, AttentionForm::Latent, LARGE_TRUNK_BYTES);
+    model.footprint().trunk_bytes()
+}
+
+/// The largest block for a trunk of `trunk_bytes`: what was asked for, or what
+/// suits the model.
+pub(crate) fn block_bytes(settings: &Settings, trunk_bytes: u64) -> u64 {
+    let Sourced { value, origin } = &settings.block_bytes;
+    match origin {
+        Origin::Default => value.0.min(trunk_bytes / BLOCK_TRUNK_PARTS).max(1),
+        _ => value.0,
+    }
+}
+
+/// Compute threads: what was asked for, or the processors that affinity, the
+/// control group's set and its quota leave to this process.
+pub(crate) fn threads(settings: &Settings) -> usize {
+    let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    match &settings.threads {
+        Some(threads) => count(threads.value.get().into()),
+        None => {
+            let affinity = ComputePool::available_threads() as u64;
+            let limited = HostCpu::read(Path::new("/")).cpu_count(affinity);
+            count(limited.count).min(WORKERS_MAX)
+        }
+    }
+}
+
+/// The budget in force; the machine is asked only for `auto`.
+///
+/// # Errors
+///
+/// A machine that does not tell what `auto` needs to know, or has nothing left.
+pub(crate) fn budget(settings: &Settings) -> Result<MemoryBudget, CliError> {
+    Ok(settings.budget(|| HostMemory::read(Path::new("/")))?)
+}
+
+/// What the shard index holds in memory: 24 bytes for each tensor of an expert,
+/// 64 and the name for every other.
+pub(crate) fn index_bytes(index: &ShardIndex) -> u64 {
+    let named = index.names();
+    let named: u64 = named
+        .map(|name| NAMED_TENSOR_BYTES + name.len() as u64)
+        .sum();
+    named + index.experts().expert_count() as u64 * EXPERT_TENSORS * EXPERT_TENSOR_BYTES
+}
+
+/// The same for a checkpoint that is not there.
+pub(crate) fn planned_index_bytes(config: &KimiK3Config) -> u64 {
+    let layers = config.num_hidden_layers as u64;
+    let moe_layers = layers.saturating_sub(config.first_k_dense_replace as u64);
+    let experts = moe_layers * config.num_experts as u64;
+    experts * EXPERT_TENSORS * EXPERT_TENSOR_BYTES
+        + layers * PLANNED_TENSORS_PER_LAYER * (NAMED_TENSOR_BYTES + PLANNED_NAME_BYTES)
+}
+
+/// What the vocabulary holds in memory; 0 without one.
+pub(crate) fn vocabulary_bytes(tokenizer: Option<&Tokenizer>) -> u64 {
+    tokenizer.map_or(0, |tokenizer| tokenizer.ranks().heap_bytes() as u64)
+}
+
+/// The same for a vocabulary that is not there.
+pub(crate) fn planned_vocabulary_bytes(config: &KimiK3Config) -> u64 {
+    config.vocab_size as u64 * PLANNED_TOKEN_BYTES
+}
+
+/// How weights are read, as far as the plan depends on it.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    /// Sizes of the engine's requests.
+    pub engine: EngineConfig,
+    /// Pages of the arenas.
+    pub pages: PagePolicy,
+    /// The same, as the plan counts them.
+    pub layout: ArenaLayout,
+}
+
+impl Reading {
+    /// For a trunk of `trunk_bytes`: 2 MiB pages and the engine's own sizes for
+    /// a large one; 4 KiB pages and less in flight for one that would fit into
+    /// a few such pages.
+    pub(crate) fn for_trunk(trunk_bytes: u64) -> Self {
+        let mut engine = EngineConfig::default();
+        if trunk_bytes >= LARGE_TRUNK_BYTES {
+            let host = HostMemory::read(Path::new("/"));
+            let reserved = host.hugepages_free.is_some_and(|count| count > 0);
+            let pages = if reserved {
+                PagePolicy::Hugetlb
+            } else {
+                PagePolicy::Transparent
+            };
+            return Self {
+                engine,
+                pages,
+                layout: ArenaLayout::PAGES_2M,
+            };
+        }
+        let in_flight = (trunk_bytes / 16).max(IN_FLIGHT_BYTES_MIN);
+        let in_flight = usize::try_from(in_flight).expect("less than a large trunk");
+        engine.in_flight_bytes = in_flight.min(engine.in_flight_bytes);
+        engine.piece_bytes = engine.in_flight_bytes / REQUESTS_IN_FLIGHT;
+        Self {
+            engine,
+            pages: PagePolicy::Small,
+            layout: ArenaLayout::PAGES_4K,
+        }
+    }
+}
+
+/// What is planned: sizes of a model and everything beside it.
+pub(crate) struct Subject<'a> {
+    /// Sizes of the model.
+    pub footprint: &'a ModelFootprint,
+    /// Bytes of its buffers.
+    pub workspace: &'a dyn Fn(&WorkspaceSize) -> u64,
+    /// How it is read.
+    pub reading: &'a Reading,
+    /// Positions the sequence gets memory for.
+    pub context_positions: usize,
+    /// Positions of a sweep.
+    pub chunk_positions: usize,
+    /// Whether every position of a sweep may want logits.
+    pub all_logits: bool,
+    /// Compute threads.
+    pub threads: usize,
+    /// Bytes of the vocabulary.
+    pub vocabulary_bytes: u64,
+    /// Bytes of the shard index.
+    pub index_bytes: u64,
+}
+
+/// Plans a run of `subject` within `budget`.
+///
+/// # Errors
+///
+/// [`PlanRefusal`]: nothing is shrunk below what was asked for.
+pub(crate) fn plan(
+    subject: &Subject<'_>,
+    budget: &MemoryBudget,
+    settings: &Settings,
+) -> Result<BudgetPlan, PlanRefusal> {
+    let chunk_positions = subject.chunk_positions.min(subject.context_positions) as u64;
+    let inputs = PlanInputs {
+        context_positions: subject.context_positions as u64,
+        chunk_positions,
+        logit_rows: if subject.all_logits {
+            chunk_positions
+        } else {
+            1
+        },
+        workers: subject.threads as u64,
+        vocabulary_bytes: subject.vocabulary_bytes,
+        index_bytes: subject.index_bytes,
+        in_flight_bytes: subject.reading.engine.in_flight_bytes as u64,
+        layout: subject.reading.layout,
+        slots: settings
+            .slots
+            .as_ref()
+            .map(|slots| slots.value.get().into()),
+        pins: settings.pins.value,
+    };
+    plan_run(subject.footprint, subject.workspace, budget, &inputs)
+}
+
+/// `settings` with everything filled in that model and machine decide.
+pub(crate) fn effective(
+    settings: &Settings,
+    budget: &MemoryBudget,
+    threads: usize,
+    block_bytes: u64,
+) -> Settings {
+    let mut settings = settings.clone();
+    let count = |value: u64| u32::try_from(value).ok().and_then(PositiveCount::new);
+    let chunk = settings.chunk_for(budget.total);
+    settings.chunk = count(chunk.value).map(|value| Sourced::new(value, chunk.origin));
+    if settings.threads.is_none() {
+        settings.threads = count(threads as u64).map(Sourced::default_value);
+    }
+    settings.block_bytes.value = Bytes(block_bytes);
+    settings
+}

@@ -1,0 +1,65 @@
+//! Settings: the file, the environment and the command line, in layers.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use k3_config::{ConfigError, SettingSources, SettingValues, Settings, SettingsFile};
+
+use crate::error::CliError;
+
+/// Environment variable that names the settings file.
+const SETTINGS_VARIABLE: &str = "K3_SETTINGS";
+/// The settings file within the user's configuration directory.
+const USER_FILE: &str = "k3/settings.toml";
+
+/// The settings in force: `flags` over the environment over the settings file,
+/// which is `named`, else what `K3_SETTINGS` names, else the user's own, which
+/// need not exist.
+///
+/// # Errors
+///
+/// A file that cannot be read, and every value that cannot be used.
+pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Settings, CliError> {
+    let path = match named {
+        Some(path) => Some(path.to_owned()),
+        None => variable(SETTINGS_VARIABLE)
+            .map(PathBuf::from)
+            .or_else(|| user_file().filter(|path| path.exists())),
+    };
+    let text = path.as_deref().map(read).transpose()?;
+    let file = path.as_deref().zip(text.as_deref());
+    let settings = Settings::resolve(SettingSources {
+        file: file.map(|(path, text)| SettingsFile { path, text }),
+        environment: std::env::vars_os().collect(),
+        flags,
+    })
+    .map_err(ConfigError::from)?;
+    if settings.lookahead.value > 0 {
+        return Err(CliError::Lookahead {
+            count: settings.lookahead.value,
+            origin: settings.lookahead.origin,
+        });
+    }
+    Ok(settings)
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    let text = std::fs::read_to_string(path);
+    Ok(text.map_err(|source| ConfigError::SettingsFile {
+        path: path.to_owned(),
+        source,
+    })?)
+}
+
+/// As the XDG base directory specification has it.
+fn user_file() -> Option<PathBuf> {
+    let base = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+    let base = base.filter(|path| path.is_absolute());
+    let home = || Some(PathBuf::from(variable("HOME")?).join(".config"));
+    Some(base.or_else(home)?.join(USER_FILE))
+}
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,183 @@
+//! Plans, presets and refusals.
+
+use insta::{assert_snapshot, with_settings};
+
+use crate::common::{fixture, json, k3, refusal, run, stdout_of, tiny};
+
+/// Sizes change with every buffer; what the lines are does not.
+const SIZES: [(&str, &str); 2] = [
+    (r"\d+(\.\d+)? [kMG]?B( \(\d+\.\d+ [KMG]iB\))? *", "SIZE "),
+    (r"\d{5,}", "BYTES"),
+];
+
+fn text(args: &[&str]) -> String {
+    String::from_utf8(stdout_of(args)).unwrap()
+}
+
+fn fixed<'a>(extra: &[&'a str]) -> Vec<&'a str> {
+    let fixed = ["plan", "fixtures/tiny", "--threads", "1"];
+    [&fixed[..], extra].concat()
+}
+
+#[test]
+fn every_line_of_a_plan_that_holds_the_whole_model() {
+    with_settings!({filters => SIZES.to_vec()}, {
+        assert_snapshot!(text(&fixed(&["--memory", "64M"])));
+    });
+}
+
+#[test]
+fn a_refusal_shows_the_least_plan_and_three_ways_out() {
+    let said = refusal(2, &fixed(&["--memory", "10M"]));
+    with_settings!({filters => SIZES.to_vec()}, {
+        assert_snapshot!(said);
+    });
+}
+
+#[test]
+fn the_figure_a_refusal_names_is_accepted_and_one_byte_less_is_not() {
+    let said = refusal(2, &fixed(&["--memory", "1"]));
+    let line = said.lines().find(|line| line.contains("raise --memory"));
+    let words = line.unwrap().split_whitespace();
+    let bytes: u64 = words.filter_map(|word| word.parse().ok()).next().unwrap();
+    stdout_of(&fixed(&["--memory", &bytes.to_string()]));
+    refusal(2, &fixed(&["--memory", &(bytes - 1).to_string()]));
+}
+
+#[test]
+fn plans_fit_80_columns() {
+    for args in [
+        fixed(&["--memory", "64M"]),
+        fixed(&["--memory", "52M", "--disk-gbps", "3"]),
+        vec!["inspect", "fixtures/tiny"],
+        vec!["presets"],
+    ] {
+        for line in text(&args).lines() {
+            assert!(line.chars().count() <= 80, "{args:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_lines_add_up_to_the_plan() {
+    let report = json(&stdout_of(&fixed(&["--memory", "53M", "--json"])));
+    let plan = &report["plan"];
+    let lines = plan["lines"].as_array().unwrap();
+    assert_eq!(lines.len(), 13);
+    let sum: u64 = lines.iter().map(|line| line["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(plan["planned"], sum);
+    let left = plan["left_over"].as_u64().unwrap();
+    assert_eq!(sum + left, 53_000_000);
+    assert_eq!(report["model"]["weights_present"], true);
+    assert_eq!(report["disk_rate_given"], false);
+    assert_eq!(report["forecasts"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_disk_rate_gives_the_floor() {
+    let at = |rate: &str| {
+        let args = fixed(&["--memory", "52.5M", "--disk-gbps", rate, "--json"]);
+        let report = json(&stdout_of(&args));
+        let forecast = &report["forecasts"][0];
+        let bytes = forecast["bytes_per_token"].as_f64().unwrap();
+        let seconds = forecast["floor_seconds_per_token"].as_f64().unwrap();
+        assert!(bytes > 0.0);
+        (bytes, seconds)
+    };
+    let (bytes, seconds) = at("0.001");
+    assert!((seconds - bytes / 1e6).abs() < 1e-9, "{seconds}");
+    for wrong in ["0", "-1", "fast", "nan"] {
+        refusal(2, &fixed(&["--disk-gbps", wrong]));
+    }
+}
+
+#[test]
+fn a_model_that_is_not_here_is_planned_from_its_configuration() {
+    let config = fixture("tiny").join("config.json").display().to_string();
+    let with = |config: &str| {
+        let args = ["plan", "--config", config, "--memory", "64M", "--json"];
+        json(&stdout_of(&args))
+    };
+    let report = with(&config);
+    assert_eq!(report["model"]["weights_present"], false);
+    assert_eq!(with(&tiny())["plan"], report["plan"], "a directory will do");
+    // What depends on types and places alone is the same as with the weights.
+    let here = json(&stdout_of(&["plan", &tiny(), "--memory", "64M", "--json"]));
+    for part in ["pins", "prediction", "slots"] {
+        assert_eq!(here["plan"][part], report["plan"][part], "{part}");
+    }
+    refusal(2, &["plan"]);
+    refusal(2, &["plan", "--config", "/no/such/config.json"]);
+}
+
+#[test]
+fn contradictions_name_both_sides() {
+    let said = refusal(2, &fixed(&["--slots", "3"]));
+    assert!(said.contains("--slots 3"), "{said}");
+    let said = refusal(2, &fixed(&["--slots", "8", "--cache-gb", "0.001"]));
+    assert!(said.contains("--slots") && said.contains("--cache-gb"), "{said}");
+    for (option, value) in [
+        ("--memory", "12X"),
+        ("--memory", "laptpo"),
+        ("--memory", "-1"),
+        ("--preset", "tiny"),
+        ("--pins", "random"),
+        ("--slots", "0"),
+        ("--block-bytes", "0"),
+        ("--trunk-gb", "-1"),
+    ] {
+        let said = refusal(2, &fixed(&[option, value]));
+        assert!(said.contains(option) && said.contains(value), "{said}");
+    }
+}
+
+#[test]
+fn presets_as_text_and_as_data() {
+    let table = text(&["presets"]);
+    assert_snapshot!(table);
+    assert_eq!(text(&["--list-presets"]), table);
+    let rows = json(&stdout_of(&["presets", "--json"]));
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len() + 1, table.lines().count());
+    assert_eq!(rows[0]["preset"], "floor");
+    assert_eq!(rows[0]["memory_bytes"], 1_610_612_736_u64);
+    assert_eq!(rows[0]["chunk_positions"], 16);
+}
+
+#[test]
+fn the_released_model_fits_from_the_floor_up() {
+    let Some(data) = std::env::var_os("K3_REFERENCE_DATA") else {
+        println!("not run: K3_REFERENCE_DATA is not set");
+        return;
+    };
+    let config = std::path::Path::new(&data).join("k3-config").display().to_string();
+    let plan = |memory: &str| {
+        let args = ["plan", "--config", &config, "--memory", memory, "--json"];
+        json(&stdout_of(&args))["plan"].clone()
+    };
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    let floor = plan("floor");
+    assert!(number(&floor["planned"]) <= 1_610_612_736);
+    assert_eq!(floor["context_positions"], 4096);
+    let mut before = number(&floor["pins"]["bytes"]);
+    for memory in ["8G", "32G", "64G", "128G"] {
+        let pinned = number(&plan(memory)["pins"]["bytes"]);
+        assert!(pinned > before, "{memory} pins {pinned}, less memory {before}");
+        before = pinned;
+    }
+    let whole = plan("128G");
+    assert_eq!(whole["prediction"]["trunk_bytes_per_sweep"], 0);
+}
+
+#[test]
+fn no_output_is_lost_when_the_reader_has_gone() {
+    let output = run(&["plan", "fixtures/tiny", "--memory", "1G"]);
+    assert_eq!(output.status.code(), Some(0));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = std::process::Command::new(k3().get_program())
+        .args(["presets"])
+        .stdout(full)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(3));
+}

@@ -2,7 +2,7 @@
 
 use k3_kernels::assert_fp_environment;
 use k3_models::Workers;
-use k3_models::parallel::WORKERS_MAX;
+use k3_models::parallel::{WORK_MIN, WORKERS_MAX};
 
 use crate::error::RunError;
 
@@ -13,6 +13,7 @@ use crate::error::RunError;
 pub struct ComputePool {
     threads: Option<rayon::ThreadPool>,
     count: usize,
+    work_min: usize,
 }
 
 impl ComputePool {
@@ -43,7 +44,19 @@ impl ComputePool {
                 count,
                 reason: error.to_string(),
             })?;
-        Ok(Self { threads, count })
+        Ok(Self {
+            threads,
+            count,
+            work_min: WORK_MIN,
+        })
+    }
+
+    /// The same pool, handing out even the smallest job: for tests of splits
+    /// on tiny models.
+    #[must_use]
+    pub fn splitting_everything(mut self) -> Self {
+        self.work_min = 0;
+        self
     }
 
     /// Threads the process may run on: its affinity and CPU quota as the
@@ -59,6 +72,10 @@ impl ComputePool {
 impl Workers for ComputePool {
     fn count(&self) -> usize {
         self.count
+    }
+
+    fn work_min(&self) -> usize {
+        self.work_min
     }
 
     fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {

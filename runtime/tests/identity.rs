@@ -144,7 +144,7 @@ fn sequences_that_share_a_sweep_do_not_touch_one_another() {
                 ..Way::default()
             };
             let (model, mut source) = load(&checkpoint, form, way);
-            let pool = ComputePool::new(2).unwrap();
+            let pool = ComputePool::new(2).unwrap().splitting_everything();
             let prompts: Vec<_> = [6usize, 1, 9]
                 .map(|len| prompt(len, vocab, len as u64))
                 .into();

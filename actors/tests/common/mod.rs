@@ -175,7 +175,9 @@ impl Case {
             ..FaultyPlan::default()
         });
         let mut supervisor = self.start(&model, &plan, way, delays);
-        let pool = ComputePool::new(way.threads).unwrap();
+        let pool = ComputePool::new(way.threads)
+            .unwrap()
+            .splitting_everything();
         let settings = SessionSettings {
             context_positions: 16,
             chunk_positions: way.chunk,

@@ -21,6 +21,25 @@ pub trait Workers: Sync {
     /// [`Workers::count`]) and returns when all have finished. A panic in a
     /// body is passed on to the caller.
     fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync));
+
+    /// Smallest job, in multiply-adds, worth handing out: below it, waking the
+    /// others costs more than they save.
+    fn work_min(&self) -> usize {
+        WORK_MIN
+    }
+}
+
+/// Default of [`Workers::work_min`]: some ten microseconds of arithmetic.
+pub const WORK_MIN: usize = 1 << 15;
+
+/// `workers` for a job of `work` multiply-adds, or the calling thread alone
+/// for a small one. Who computes a piece never touches its bits.
+pub fn worth(workers: &dyn Workers, work: usize) -> &dyn Workers {
+    if work < workers.work_min() {
+        &Inline
+    } else {
+        workers
+    }
 }
 
 /// The calling thread alone.

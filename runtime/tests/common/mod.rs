@@ -87,7 +87,9 @@ pub(crate) fn all_logits(
     way: Way,
 ) -> Result<Vec<f32>, RunError> {
     let (model, mut source) = load(checkpoint, form, way);
-    let pool = ComputePool::new(way.threads).unwrap();
+    let pool = ComputePool::new(way.threads)
+        .unwrap()
+        .splitting_everything();
     let settings = SessionSettings {
         context_positions: ids.len(),
         chunk_positions: way.chunk,

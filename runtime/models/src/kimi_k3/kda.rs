@@ -7,7 +7,7 @@ use crate::kimi_k3::op::Buffer;
 use crate::kimi_k3::run::KimiK3Run;
 use crate::kimi_k3::state::{LayerState, StateShape};
 use crate::kimi_k3::workspace::{KDA_SCRATCH, LayerVectors};
-use crate::parallel::{Pieces, for_each_piece, partition, take_front};
+use crate::parallel::{Pieces, for_each_piece, partition, take_front, worth};
 
 use k3_kernels::{KdaStep, KernelSet, math};
 
@@ -63,7 +63,8 @@ impl KimiK3Run<'_> {
             let mut state_rest = values.as_mut_slice();
             let mut out_rest = &mut workspace.head_out[..heads * positions * dim];
             let mut scratch_rest = workspace.head_scratch.as_mut_slice();
-            let pieces: Pieces<_> = partition(heads, self.workers.count())
+            let workers = worth(self.workers, 4 * heads * span.len * dim * dim);
+            let pieces: Pieces<_> = partition(heads, workers.count())
                 .map(|range| Piece {
                     first_head: range.start,
                     state: take_front(&mut state_rest, range.len() * shape.kda_head()),
@@ -71,7 +72,7 @@ impl KimiK3Run<'_> {
                     scratch: take_front(&mut scratch_rest, range.len() * KDA_SCRATCH * dim),
                 })
                 .collect();
-            for_each_piece(self.workers, pieces, |piece: Piece<'_>| {
+            for_each_piece(workers, pieces, |piece: Piece<'_>| {
                 let states = piece.state.chunks_exact_mut(shape.kda_head());
                 let outs = piece.out.chunks_exact_mut(positions * dim);
                 let scratch = piece.scratch.chunks_exact_mut(KDA_SCRATCH * dim);

@@ -14,7 +14,7 @@ use crate::kimi_k3::model::AttentionForm;
 use crate::kimi_k3::op::Buffer;
 use crate::kimi_k3::run::{KimiK3Run, Span, scatter};
 use crate::kimi_k3::state::{LayerState, StateShape};
-use crate::parallel::{Pieces, for_each_piece, partition, take_front};
+use crate::parallel::{Pieces, for_each_piece, partition, take_front, worth};
 use crate::program::Block;
 
 /// What every head of a block reads.
@@ -193,7 +193,10 @@ impl KimiK3Run<'_> {
             let mut out_rest = &mut workspace.wide[..block_heads * shape.value * positions];
             let mut scratch_rest = workspace.worker_scratch.as_mut_slice();
             let mut sums_rest = workspace.worker_sums.as_mut_slice();
-            let pieces: Pieces<_> = partition(block_heads, self.workers.count())
+            let seen = span.origin + span.len;
+            let per_position = (2 * seen + per_head) * shape.latent_row();
+            let workers = worth(self.workers, block_heads * span.len * per_position);
+            let pieces: Pieces<_> = partition(block_heads, workers.count())
                 .map(|range| Piece {
                     offset: range.start,
                     out: take_front(&mut out_rest, range.len() * shape.value * positions),
@@ -207,7 +210,7 @@ impl KimiK3Run<'_> {
                 })
                 .collect();
             let form = self.model.form;
-            for_each_piece(self.workers, pieces, |piece: Piece<'_>| {
+            for_each_piece(workers, pieces, |piece: Piece<'_>| {
                 inputs.run(piece, form, span, shared, [own_len, capacity]);
             });
         }

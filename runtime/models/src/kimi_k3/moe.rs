@@ -14,7 +14,7 @@ use crate::ids::{ExpertKey, LayerIndex};
 use crate::kimi_k3::layout::expert_part_bytes;
 use crate::kimi_k3::op::{Buffer, Op};
 use crate::kimi_k3::run::KimiK3Run;
-use crate::parallel::split_units;
+use crate::parallel::{split_units, worth};
 
 impl KimiK3Run<'_> {
     /// Activates the MLP whose gate and up projections are known.
@@ -38,7 +38,9 @@ impl KimiK3Run<'_> {
         );
         let up_read = &*up;
         // In place over the gate: the kernel reads each gate before its output.
-        split_units(self.workers, gate, 1, |first, piece| {
+        // Three exponentials a value.
+        let workers = worth(self.workers, 32 * used);
+        split_units(workers, gate, 1, |first, piece| {
             activate_piece(kernel, piece, &up_read[first..], betas);
         });
         up.copy_from_slice(gate);
@@ -107,6 +109,7 @@ impl KimiK3Run<'_> {
         let (workers, kernels) = (self.workers, self.model.kernels);
         let skipped = &self.nan_scale_groups;
         let multiply = |packed: &[u8], scales: &[u8], cols: usize, x: &[f32], out: &mut [f32]| {
+            let workers = worth(workers, out.len() * cols);
             split_units(workers, out, count, |first, piece| {
                 let rows = first..first + piece.len() / count;
                 let packed = &packed[rows.start * cols / 2..rows.end * cols / 2];
@@ -121,6 +124,7 @@ impl KimiK3Run<'_> {
         multiply(w3, w3_scales, latent, input, &mut up[..used]);
         let betas = [config.situ_beta, config.situ_linear_beta];
         let up_read = &up[..used];
+        let workers = worth(workers, 32 * used);
         split_units(workers, &mut gate[..used], 1, |first, piece| {
             activate_piece(kernels, piece, &up_read[first..], betas);
         });
@@ -196,7 +200,8 @@ impl KimiK3Run<'_> {
         let use_norm = config.latent_moe_use_norm;
         let mut sums_rest = &mut workspace.expert_in[..used];
         let sums = &mut *sums_rest;
-        split_units(self.workers, sums, latent, |first, piece| {
+        let workers = worth(self.workers, used * top_k);
+        split_units(workers, sums, latent, |first, piece| {
             for (offset, sum) in piece.chunks_exact_mut(latent).enumerate() {
                 let base = (first + offset) * top_k;
                 sum.fill(0.0);

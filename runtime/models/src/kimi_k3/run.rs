@@ -15,7 +15,7 @@ use crate::kimi_k3::model::KimiK3;
 use crate::kimi_k3::op::{Buffer, Op};
 use crate::kimi_k3::state::KimiK3State;
 use crate::kimi_k3::workspace::KimiK3Workspace;
-use crate::parallel::{Workers, split_units};
+use crate::parallel::{Workers, split_units, worth};
 use crate::program::Block;
 use crate::sweep::Sweep;
 
@@ -105,7 +105,7 @@ impl<'a> KimiK3Run<'a> {
         let snapshot_stride = used;
         let (count, kernels) = (self.snapshot_count, self.model.kernels);
         split_units(
-            self.workers,
+            worth(self.workers, 3 * used * (count + 1)),
             &mut workspace.mixed[..used],
             hidden,
             |first, piece| {
@@ -129,7 +129,8 @@ impl<'a> KimiK3Run<'a> {
         let workspace = &mut *self.workspace;
         let (mixed, kernels) = (&workspace.mixed, self.model.kernels);
         let input = &mut workspace.buffers[Buffer::Input as usize][..used];
-        split_units(self.workers, input, hidden, |first, piece| {
+        let workers = worth(self.workers, 2 * used);
+        split_units(workers, input, hidden, |first, piece| {
             for (offset, out) in piece.chunks_exact_mut(hidden).enumerate() {
                 let at = (first + offset) * hidden;
                 (kernels.rmsnorm)(&mixed[at..at + hidden], weight, eps, out);
@@ -266,7 +267,8 @@ impl<'a> KimiK3Run<'a> {
             (_, _) => kernels.matmul_f32,
         };
         let wide = &mut workspace.wide[..rows * positions];
-        split_units(self.workers, wide, positions, |first, piece| {
+        let workers = worth(self.workers, wide.len() * block.cols as usize);
+        split_units(workers, wide, positions, |first, piece| {
             let count = piece.len() / positions;
             let weights = &bytes[first * row_bytes..(first + count) * row_bytes];
             kernel(weights, input, positions, piece);

@@ -1,10 +1,10 @@
 //! What can be wrong with a file.
 
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::config::ConfigProblem;
+use crate::config::{ConfigProblem, problem_list};
+use crate::shown::{listed, quoted, sentence};
 
 /// A file this crate was asked to read is not what it should be.
 ///
@@ -81,7 +81,7 @@ pub enum FormatError {
     },
 
     /// JSON that does not parse, or does not have the form the file must have.
-    #[error("{}: offset {offset}: {detail}", path.display())]
+    #[error("{}: offset {offset}: {}", path.display(), sentence(detail))]
     Json {
         /// The file.
         path: PathBuf,
@@ -92,7 +92,11 @@ pub enum FormatError {
     },
 
     /// One tensor's entry in a header contradicts itself, its neighbours or the file.
-    #[error("{}: header entry at offset {offset}, tensor {tensor:?}: {fault}", path.display())]
+    #[error(
+        "{}: header entry at offset {offset}, tensor {}: {fault}: the header is damaged, or the \
+         file is of a model that is not supported; fetch this file again",
+        path.display(), quoted(tensor)
+    )]
     Tensor {
         /// The shard file.
         path: PathBuf,
@@ -107,9 +111,9 @@ pub enum FormatError {
     /// A shard is shorter than its header says.
     #[error(
         "{}: the header describes a file of {expected_bytes} bytes, but the file has \
-         {actual_bytes} ({} missing); the first tensor cut off is {tensor:?} at offset {offset}: \
+         {actual_bytes} ({} missing); the first tensor cut off is {} at offset {offset}: \
          truncated or not fully downloaded; fetch this file again",
-        path.display(), expected_bytes - actual_bytes
+        path.display(), expected_bytes - actual_bytes, quoted(tensor)
     )]
     Truncated {
         /// The shard file.
@@ -140,11 +144,7 @@ pub enum FormatError {
     },
 
     /// The same tensor in two places.
-    #[error(
-        "tensor {tensor:?} stands in {} at offset {first_offset} and again in {} at offset \
-         {second_offset}: a broken file, or files of two checkpoints mixed; keep one of them",
-        first.display(), second.display()
-    )]
+    #[error("{}", duplicate(tensor, (first, *first_offset), (second, *second_offset)))]
     DuplicateTensor {
         /// The tensor's name.
         tensor: String,
@@ -184,7 +184,7 @@ pub enum FormatError {
     #[error(
         "{count} tensors of routed experts are missing, among them {}: a shard is missing or of \
          another checkpoint",
-        examples.join(", ")
+        listed(examples)
     )]
     MissingExperts {
         /// How many tensors are missing.
@@ -197,7 +197,7 @@ pub enum FormatError {
     #[error(
         "{count} tensors belong to experts or layers beyond the configuration, among them {}: \
          the weights and config.json do not belong together",
-        examples.join(", ")
+        listed(examples)
     )]
     ExtraExperts {
         /// How many tensors are too many.
@@ -208,9 +208,9 @@ pub enum FormatError {
 
     /// A routed expert's tensor has another form than the configuration implies.
     #[error(
-        "{}: tensor {tensor:?} at offset {offset} is {found}, but the configuration implies \
+        "{}: tensor {} at offset {offset} is {found}, but the configuration implies \
          {expected}: the weights and config.json do not belong together",
-        path.display()
+        path.display(), quoted(tensor)
     )]
     ExpertForm {
         /// The shard file.
@@ -269,7 +269,7 @@ pub enum FormatError {
 #[non_exhaustive]
 pub enum TensorFault {
     /// An element type this reader does not know.
-    #[error("unknown element type {0:?}")]
+    #[error("unknown element type {}", quoted(.0))]
     UnknownDtype(String),
     /// More dimensions than [`MAX_DIMENSIONS`](crate::MAX_DIMENSIONS).
     #[error("more than {limit} dimensions, which no supported model has")]
@@ -312,7 +312,10 @@ pub enum TensorFault {
         found: u64,
     },
     /// Two tensors share bytes.
-    #[error("data_offsets begin at {begin}, inside tensor {other:?}, which ends at {other_end}")]
+    #[error(
+        "data_offsets begin at {begin}, inside tensor {}, which ends at {other_end}",
+        quoted(other)
+    )]
     Overlap {
         /// Declared first byte.
         begin: u64,
@@ -338,8 +341,11 @@ pub enum TensorFault {
 pub enum IndexFault {
     /// The map says one shard, the tensor lies in another.
     #[error(
-        "tensor {tensor:?} is mapped to {mapped:?} but lies in {actual:?} ({count} such entries): \
-         a stale index; fetch the index again"
+        "tensor {} is mapped to {} but lies in {} ({count} such entries): \
+         a stale index; fetch the index again",
+        quoted(tensor),
+        quoted(mapped),
+        quoted(actual)
     )]
     WrongShard {
         /// The first such tensor.
@@ -355,7 +361,7 @@ pub enum IndexFault {
     #[error(
         "{count} mapped tensors are in no shard, among them {}: the index is of another \
          checkpoint; fetch the index and shards of one revision",
-        examples.join(", ")
+        listed(examples)
     )]
     NotInShards {
         /// How many.
@@ -367,7 +373,7 @@ pub enum IndexFault {
     #[error(
         "{count} tensors of the shards are not in the map, among them {}: the index is of \
          another checkpoint; fetch the index and shards of one revision",
-        examples.join(", ")
+        listed(examples)
     )]
     NotInMap {
         /// How many.
@@ -381,7 +387,7 @@ pub enum IndexFault {
          the tool the checkpoint came with",
         if *count == 1 { "a file" } else { "files" },
         if *count == 1 { "is" } else { "are" },
-        files.join(", ")
+        listed(files)
     )]
     UnknownShards {
         /// How many files.
@@ -390,16 +396,30 @@ pub enum IndexFault {
         files: Vec<String>,
     },
     /// The same tensor mapped twice.
-    #[error("tensor {tensor:?} is mapped twice; fetch the index again")]
+    #[error("tensor {} is mapped twice; fetch the index again", quoted(tensor))]
     MappedTwice {
         /// The tensor.
         tensor: String,
     },
     /// A shard name that is not a plain file name.
-    #[error("the map names shard {file:?}, which is not a plain file name; fetch the index again")]
+    #[error(
+        "the map names shard {}, which is not a plain file name; fetch the index again",
+        quoted(file)
+    )]
     BadShardName {
         /// The name.
         file: String,
+    },
+    /// The stated size of all tensors is not theirs.
+    #[error(
+        "metadata.total_size is {stated}, but the tensors of the shards have {found} bytes: the \
+         index is of another checkpoint; fetch the index and shards of one revision"
+    )]
+    TotalSize {
+        /// Bytes by the index.
+        stated: u64,
+        /// Bytes by the headers of the shards.
+        found: u64,
     },
     /// No tensors at all.
     #[error("the map is empty; fetch the index again")]
@@ -423,7 +443,10 @@ pub enum RankFault {
     #[error("the token is empty")]
     EmptyToken,
     /// The rank is not the line's number.
-    #[error("rank {expected} expected, found {found:?}: ranks must ascend from 0 without gaps")]
+    #[error(
+        "rank {expected} expected, found {}: ranks must ascend from 0 without gaps",
+        quoted(found)
+    )]
     RankOrder {
         /// The rank that had to come.
         expected: u32,
@@ -507,30 +530,23 @@ pub enum TraceFault {
     },
 }
 
-/// All problems of a configuration as one sentence.
-struct ProblemList<'a> {
-    problems: &'a [ConfigProblem],
-    architectures: &'a [String],
-}
-
-fn problem_list<'a>(problems: &'a [ConfigProblem], architectures: &'a [String]) -> ProblemList<'a> {
-    ProblemList {
-        problems,
-        architectures,
-    }
-}
-
-impl fmt::Display for ProblemList<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.problems.len() == 1 { "" } else { "s" };
-        write!(formatter, "{} problem{plural}", self.problems.len())?;
-        if !self.architectures.is_empty() {
-            let names = self.architectures.join(", ");
-            write!(formatter, " in this configuration of {names}")?;
-        }
-        for problem in self.problems {
-            write!(formatter, "\n  - {problem}")?;
-        }
-        Ok(())
+/// The message for a tensor in two places; each with the offset of its data.
+fn duplicate(tensor: &str, first: (&Path, u64), second: (&Path, u64)) -> String {
+    let tensor = quoted(tensor);
+    let ((first, first_offset), (second, second_offset)) = (first, second);
+    if first == second {
+        format!(
+            "{}: tensor {tensor} stands twice in the header, with its data at offset \
+             {first_offset} and at offset {second_offset}: the header is damaged; fetch this file \
+             again",
+            first.display()
+        )
+    } else {
+        format!(
+            "tensor {tensor} stands in {}, with its data at offset {first_offset}, and again in \
+             {}, at offset {second_offset}: files of two checkpoints are mixed; keep one of them",
+            first.display(),
+            second.display()
+        )
     }
 }

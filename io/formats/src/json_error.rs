@@ -4,6 +4,24 @@ use std::path::Path;
 
 use crate::error::FormatError;
 
+/// Marks that editors put before a text and JSON does not allow.
+const BYTE_ORDER_MARKS: [(&[u8], &str); 3] = [
+    (b"\xEF\xBB\xBF", "UTF-8"),
+    (b"\xFF\xFE", "UTF-16"),
+    (b"\xFE\xFF", "UTF-16"),
+];
+
+/// What is wrong with a file that starts with a byte order mark.
+pub(crate) fn byte_order_mark(start: &[u8]) -> Option<String> {
+    let (_, encoding) = BYTE_ORDER_MARKS
+        .iter()
+        .find(|(mark, _)| start.starts_with(mark))?;
+    Some(format!(
+        "the file begins with a byte order mark of {encoding}, which JSON does not allow: an \
+         editor put it there; save the file as UTF-8 without a mark or fetch it again"
+    ))
+}
+
 /// The error of a JSON text that starts at `base_offset` in the file.
 pub(crate) fn json_error(
     path: &Path,

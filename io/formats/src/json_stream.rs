@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use crate::error::FormatError;
+use crate::json_error::byte_order_mark;
 use crate::read_at::ReadAt;
 
 /// Bytes kept of the file; also the longest string that is read.
@@ -35,6 +36,15 @@ impl<'f> JsonStream<'f> {
             filled: 0,
             next: 0,
             window_offset: 0,
+        }
+    }
+
+    /// Gives a byte order mark its own message.
+    pub(crate) fn refuse_byte_order_mark(&mut self) -> Result<(), FormatError> {
+        self.refill()?;
+        match byte_order_mark(&self.window[..self.filled]) {
+            Some(detail) => Err(self.fault(0, detail)),
+            None => Ok(()),
         }
     }
 

@@ -20,6 +20,7 @@
 //! | [`trace`] | expert traces |
 //! | [`Identity`] | what makes two checkpoints the same one |
 //! | [`synth`] | synthetic checkpoints in the released layout |
+//! | `gates` (feature `testing`) | whether a test runs, and saying when it does not |
 //! | `replica` (feature `testing`) | headers of a full-size checkpoint, for tests |
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,8 @@ pub mod config;
 mod dtype;
 mod error;
 pub mod experts;
+#[cfg(any(test, feature = "testing"))]
+pub mod gates;
 mod identity;
 mod json_error;
 mod json_stream;
@@ -36,6 +39,7 @@ mod read_at;
 #[cfg(feature = "testing")]
 pub mod replica;
 pub mod safetensors;
+mod shown;
 pub mod synth;
 mod tensor;
 mod tiktoken;

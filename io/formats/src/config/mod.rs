@@ -15,6 +15,7 @@ mod write;
 
 pub use parse::MAX_CONFIG_BYTES;
 pub use problem::ConfigProblem;
+pub(crate) use problem::problem_list;
 pub use write::ConfigForm;
 
 /// Columns that share one scale in an MXFP4 tensor.

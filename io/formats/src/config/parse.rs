@@ -8,7 +8,8 @@ use super::lookup::{Found, Lookup};
 use super::problem::ConfigProblem;
 use super::{KimiK3Config, MXFP4_GROUP_COLUMNS, refused};
 use crate::error::FormatError;
-use crate::json_error::json_error;
+use crate::json_error::{byte_order_mark, json_error};
+use crate::shown::listed;
 
 /// Longest configuration file that is read. The released one has 4 KB; lists of
 /// quantised modules make some ports' files longer.
@@ -29,6 +30,13 @@ impl KimiK3Config {
                 path: label.to_path_buf(),
                 found_bytes: bytes.len() as u64,
                 limit_bytes: MAX_CONFIG_BYTES,
+            });
+        }
+        if let Some(detail) = byte_order_mark(bytes) {
+            return Err(FormatError::Json {
+                path: label.to_path_buf(),
+                offset: 0,
+                detail,
             });
         }
         let root: Json =
@@ -161,6 +169,7 @@ fn read_mla(lookup: &mut Lookup<'_>) -> Option<MlaKeys> {
     use limits::{HEAD_WIDTH_MAX, WIDTH_MAX};
 
     let heads = size(lookup, "num_attention_heads", limits::HEADS_MAX);
+    check_kv_heads(lookup, heads);
     let q_lora_rank = size(lookup, "q_lora_rank", WIDTH_MAX);
     let kv_lora_rank = size(lookup, "kv_lora_rank", WIDTH_MAX);
     let qk_nope_head_dim = size(lookup, "qk_nope_head_dim", HEAD_WIDTH_MAX);
@@ -218,7 +227,7 @@ fn read_fields(lookup: &mut Lookup<'_>) -> Option<KimiK3Config> {
     let mla_use_output_gate = lookup.flag("mla_use_output_gate", true);
     let moe_renormalize = lookup.flag("moe_renormalize", true);
     let latent_moe_use_norm = lookup.flag("latent_moe_use_norm", true);
-    let eos_token_ids = eos_token_ids(lookup);
+    let eos_token_ids = eos_token_ids(lookup, vocab_size);
     let (kda, mla, moe) = (kda?, mla?, moe?);
     let config = KimiK3Config {
         architectures: Vec::new(),
@@ -280,6 +289,20 @@ fn gate_lower_bound(lookup: &mut Lookup<'_>) -> Option<f32> {
     })
 }
 
+/// Latent attention has no key-value heads of their own number; files name them
+/// all the same, and another number means another attention.
+fn check_kv_heads(lookup: &mut Lookup<'_>, heads: Option<usize>) {
+    let found = lookup.find(&["num_key_value_heads"]);
+    let key = found.as_ref().map(|found| found.key.clone());
+    let number = lookup.integer(found, 1, limits::HEADS_MAX);
+    if let (Some(key), Some(number), Some(heads)) = (key, number, heads)
+        && number != heads
+    {
+        let expected = format!("num_attention_heads, {heads}: no heads share keys and values");
+        lookup.out_of_range(key, expected, number);
+    }
+}
+
 /// A width that is split into MXFP4 groups.
 fn mxfp4_width(lookup: &mut Lookup<'_>, key: &str) -> Option<usize> {
     let width = size(lookup, key, limits::WIDTH_MAX)?;
@@ -314,21 +337,32 @@ fn mla_layers(lookup: &mut Lookup<'_>, layer_count: Option<usize>) -> Option<Vec
     }
     let maximum = layer_count.unwrap_or(limits::LAYERS_MAX);
     let mut layers = Vec::with_capacity(items.len().min(maximum));
+    let mut bad = Vec::new();
     for value in items {
-        let found = Found {
-            key: format!("an entry of {key}"),
-            value,
+        let number = match *value {
+            Json::Integer(number) => usize::try_from(number).ok(),
+            _ => None,
         };
-        let number = lookup.integer(Some(found), 1, maximum)?;
-        layers.push(number - 1);
+        match number.filter(|number| (1..=maximum).contains(number)) {
+            Some(number) => layers.push(number - 1),
+            None => bad.push(value.to_string()),
+        }
+    }
+    if !bad.is_empty() {
+        let expected = format!("a list of layers, each an integer in 1..={maximum}");
+        lookup.out_of_range(key, expected, format!("a list with {}", listed(&bad)));
+        return None;
     }
     layers.sort_unstable();
-    if let Some(pair) = layers.windows(2).find(|pair| pair[0] == pair[1]) {
-        lookup.out_of_range(
-            key,
-            "a list of distinct layers",
-            format!("{} twice", pair[0] + 1),
-        );
+    let mut repeated: Vec<String> = layers
+        .windows(2)
+        .filter(|pair| pair[0] == pair[1])
+        .map(|pair| (pair[0] + 1).to_string())
+        .collect();
+    repeated.dedup();
+    if !repeated.is_empty() {
+        let found = format!("a list with {} more than once", listed(&repeated));
+        lookup.out_of_range(key, "a list of distinct layers", found);
         return None;
     }
     if layer_count == Some(layers.len()) {
@@ -343,7 +377,7 @@ fn mla_layers(lookup: &mut Lookup<'_>, layer_count: Option<usize>) -> Option<Vec
 }
 
 /// One id, a list of ids, or nothing.
-fn eos_token_ids(lookup: &mut Lookup<'_>) -> Vec<u32> {
+fn eos_token_ids(lookup: &mut Lookup<'_>, vocab_size: Option<usize>) -> Vec<u32> {
     let Some(Found { key, value }) = lookup.find(&["eos_token_id"]) else {
         return Vec::new();
     };
@@ -358,6 +392,10 @@ fn eos_token_ids(lookup: &mut Lookup<'_>) -> Vec<u32> {
             _ => None,
         };
         match id {
+            Some(id) if vocab_size.is_some_and(|size| id as usize >= size) => {
+                let expected = format!("below vocab_size, {}", vocab_size.unwrap_or_default());
+                lookup.out_of_range(key.clone(), expected, id);
+            }
             Some(id) => ids.push(id),
             None => lookup.ill_typed(key.clone(), "a token id or a list of them", value),
         }

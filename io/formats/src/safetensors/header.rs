@@ -8,6 +8,7 @@ use super::layout::{Span, check_tiling};
 use crate::error::{FormatError, TensorFault};
 use crate::json_error::json_error;
 use crate::read_at::ReadAt;
+use crate::shown::quoted;
 use crate::tensor::TensorRef;
 use serde::de::DeserializeSeed;
 
@@ -261,17 +262,18 @@ impl HeaderReader<'_, '_> {
         if let Some(error) = self.error {
             return error;
         }
-        match json_error(self.file.label(), self.json, LENGTH_BYTES, error) {
-            FormatError::Json {
-                path,
-                offset,
-                detail,
-            } if !self.current.is_empty() => FormatError::Json {
-                path,
-                offset,
-                detail: format!("tensor {:?}: {detail}", self.current),
-            },
-            other => other,
+        let mut error = json_error(self.file.label(), self.json, LENGTH_BYTES, error);
+        if let FormatError::Json { detail, .. } = &mut error {
+            if !self.current.is_empty() {
+                *detail = format!("tensor {}: {detail}", quoted(&self.current));
+            }
+            // Text that goes on or breaks off is what a wrong length looks like.
+            *detail = format!(
+                "{detail}: the header, {} bytes by the length at offset 0, is damaged or has \
+                 another length; fetch this file again",
+                self.json.len()
+            );
         }
+        error
     }
 }

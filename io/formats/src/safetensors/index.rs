@@ -46,12 +46,13 @@ pub struct ShardIndex {
 
 impl ShardIndex {
     /// Reads the headers of `shards` and checks them against each other and,
-    /// when there is an index file, against its `weight_map`.
+    /// when there is an index file, against its `weight_map` and the size it
+    /// states for all tensors.
     ///
     /// # Errors
     ///
     /// Any fault of a header, a tensor that stands twice, experts with missing
-    /// tensors, and any disagreement between the map and the shards.
+    /// tensors, and any disagreement between the index and the shards.
     pub fn build(
         shards: &[&dyn ReadAt],
         weight_map: Option<&dyn ReadAt>,
@@ -163,12 +164,19 @@ impl ShardIndex {
     /// Compares every entry of the map with the shard that holds its tensor.
     fn check_weight_map(&self, file: &dyn ReadAt) -> Result<(), FormatError> {
         let mut check = MapCheck::new(self);
-        read_weight_map(file, &mut |tensor, shard| {
+        let stated = read_weight_map(file, &mut |tensor, shard| {
             check
                 .entry(tensor, shard)
                 .map_err(|fault| index_error(file, fault))
         })?;
-        check.finish().map_err(|fault| index_error(file, fault))
+        check.finish().map_err(|fault| index_error(file, fault))?;
+        match stated {
+            Some(stated) if stated != self.tensor_bytes => {
+                let found = self.tensor_bytes;
+                Err(index_error(file, IndexFault::TotalSize { stated, found }))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

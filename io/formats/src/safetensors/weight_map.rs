@@ -96,8 +96,10 @@ fn add_shard(
     shard: &str,
 ) -> Result<usize, FormatError> {
     // A name from a file is joined to a directory later: it must stay in it.
-    let is_plain =
-        !shard.is_empty() && !matches!(shard, "." | "..") && !shard.contains(['/', '\\', '\0']);
+    // And it is printed with its path, which control characters would garble.
+    let is_plain = !shard.is_empty()
+        && !matches!(shard, "." | "..")
+        && !shard.contains(|c: char| matches!(c, '/' | '\\') || c.is_control());
     if !is_plain {
         let file = shard.chars().take(80).collect();
         return Err(index_error(index, IndexFault::BadShardName { file }));
@@ -141,6 +143,7 @@ pub(super) fn read_weight_map(
     let mut total_bytes = None;
     let mut has_map = false;
     let mut name = String::new();
+    stream.refuse_byte_order_mark()?;
     let mut more = !stream.open(b'{', b'}')?;
     while more {
         let key_offset = stream.offset();

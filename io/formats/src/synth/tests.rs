@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::dtype::Dtype;
+use crate::gates::reference_data;
 
 fn tensor(name: &str, dtype: Dtype, shape: &[u64], role: TensorRole) -> TensorLayout {
     TensorLayout {
@@ -279,16 +280,6 @@ fn a_header_that_ends_a_page_is_moved_off_it() {
         len == 4104
     });
     assert!(moved);
-}
-
-/// The folder of reference data, when there is one.
-#[allow(clippy::print_stdout, reason = "says why nothing was checked")]
-fn reference_data() -> Option<PathBuf> {
-    let folder = std::env::var_os("K3_REFERENCE_DATA");
-    if folder.is_none() {
-        println!("not run: K3_REFERENCE_DATA is not set");
-    }
-    folder.map(PathBuf::from)
 }
 
 fn json(path: PathBuf) -> Value {

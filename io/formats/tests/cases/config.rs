@@ -386,7 +386,9 @@ fn full_attention_layers() {
         (json!([0]), "1..=93"),
         (json!([94]), "1..=93"),
         (json!([-1]), "-1"),
-        (json!([4, 8, 4]), "4 twice"),
+        (json!([4, 8, 4]), "4 more than once"),
+        (json!([0, 8, "x\u{7}", 4.5, 94]), "0, \"x\\u{7}\", 4.5, 94"),
+        (json!([9, 8, 4, 8, 4, 8]), "4, 8 more than once"),
         (json!(["4"]), "an integer"),
         (json!([4.0]), "an integer"),
         (json!(4), "a list of layer numbers"),
@@ -451,6 +453,64 @@ fn end_ids_are_one_or_several() {
     for value in [json!("5"), json!(-1), json!([1.5]), json!(1_u64 << 32)] {
         assert!(only_problem(&flat_with("eos_token_id", value)).contains("eos_token_id"));
     }
+}
+
+#[test]
+fn end_ids_are_tokens_of_the_vocabulary() {
+    parse(&flat_with("eos_token_id", json!(163_839))).unwrap();
+    for value in [json!(163_840), json!([163_586, 163_840])] {
+        let message = only_problem(&flat_with("eos_token_id", value));
+        for part in ["eos_token_id", "163840", "vocab_size"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
+
+#[test]
+fn key_value_heads_that_contradict_the_attention() {
+    parse(&flat_with("num_key_value_heads", json!(96))).unwrap();
+    for value in [json!(8), json!(97), json!("96"), json!(0)] {
+        let message = only_problem(&flat_with("num_key_value_heads", value));
+        assert!(message.contains("num_key_value_heads"), "{message}");
+    }
+    let message = only_problem(&flat_with("num_key_value_heads", json!(8)));
+    assert!(message.contains("num_attention_heads, 96"), "{message}");
+}
+
+#[test]
+fn byte_order_marks_are_named() {
+    let text = flat().to_string();
+    for (mark, encoding) in [(&b"\xEF\xBB\xBF"[..], "UTF-8"), (b"\xFF\xFE", "UTF-16")] {
+        let bytes = [mark, text.as_bytes()].concat();
+        let error = KimiK3Config::parse(Path::new("dir/config.json"), &bytes).unwrap_err();
+        let message = error.to_string();
+        assert!(
+            message.contains("byte order mark") && message.contains(encoding),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn names_from_the_file_cannot_steer_a_terminal() {
+    let hostile = format!("\u{1b}[2J{}", "y".repeat(5000));
+    let mut config = flat();
+    object(&mut config).insert("architectures".into(), json!([hostile]));
+    object(&mut config).insert(
+        "quantization_config".into(),
+        json!({ hostile.clone(): { "group_size": 7 } }),
+    );
+    let message = parse(&config).unwrap_err().to_string();
+    assert!(
+        !message.contains('\u{1b}') && message.len() < 800,
+        "{message}"
+    );
+    let twice = format!("{{{}:1,{}:2}}", json!(hostile), json!(hostile));
+    let message = parse_text(&twice).unwrap_err().to_string();
+    assert!(
+        !message.contains('\u{1b}') && message.len() < 800,
+        "{message}"
+    );
 }
 
 #[test]

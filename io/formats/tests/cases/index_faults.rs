@@ -7,9 +7,14 @@ use k3_formats::{
 
 use crate::support::{add_expert, add_part, build, expert_name, finish, shard};
 
+/// An index of 12 bytes in all, those of [`two_shards`].
 fn index_file(entries: &[(&str, &str)]) -> MemoryFile {
+    sized_index_file(12, entries)
+}
+
+fn sized_index_file(total_bytes: u64, entries: &[(&str, &str)]) -> MemoryFile {
     let mut text = Vec::new();
-    write_index(&mut text, 11, entries.iter().copied()).unwrap();
+    write_index(&mut text, total_bytes, entries.iter().copied()).unwrap();
     MemoryFile::new("dir/model.safetensors.index.json", text)
 }
 
@@ -71,6 +76,34 @@ fn a_tensor_mapped_to_another_shard() {
             count: 1,
         }
     );
+}
+
+#[test]
+fn the_stated_size_is_that_of_the_tensors() {
+    let (one, two) = two_shards();
+    let map = "\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"1.safetensors\",\
+               \"c\":\"2.safetensors\"}";
+    for stated in [0, 11, 13] {
+        let text = format!("{{\"metadata\":{{\"total_size\":{stated}}},{map}}}");
+        let fault = map_fault(&[&one, &two], &text_file(&text));
+        assert_eq!(fault, IndexFault::TotalSize { stated, found: 12 });
+        let message = fault.to_string();
+        assert!(
+            message.contains(&stated.to_string()) && message.contains("12 bytes"),
+            "{message}"
+        );
+    }
+    for metadata in ["{}", "null", "{\"total_size\":12}"] {
+        let text = format!("{{\"metadata\":{metadata},{map}}}");
+        build_mapped(&[&one, &two], &text_file(&text)).unwrap();
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_named() {
+    let text = "\u{feff}{\"weight_map\":{\"a\":\"1.safetensors\"}}";
+    let error = ShardList::read(&text_file(text)).unwrap_err().to_string();
+    assert!(error.contains("byte order mark of UTF-8"), "{error}");
 }
 
 #[test]
@@ -139,7 +172,7 @@ fn an_expert_missing_in_the_map_and_one_mapped_wrongly() {
                 entries.push((name, shard));
             }
         }
-        index_file(&entries)
+        sized_index_file(header.data_bytes() + 1, &entries)
     };
     build_mapped(&[&file, &other], &map_with(9, 9)).unwrap();
     let missing = map_fault(&[&file, &other], &map_with(4, 9));
@@ -241,6 +274,7 @@ fn shard_names_that_leave_the_directory() {
         "",
         "a\\\\b",
         "a\\u0000",
+        "a\\u001b[2J",
     ] {
         let text = format!("{{\"weight_map\":{{\"a\":\"{name}\"}}}}");
         let error = ShardList::read(&text_file(&text)).unwrap_err();
@@ -274,7 +308,7 @@ fn the_shard_list_says_what_each_file_holds() {
         ("language_model.model.layers.35.x", "37.safetensors"),
     ]);
     let list = ShardList::read(&map).unwrap();
-    assert_eq!(list.total_bytes, Some(11));
+    assert_eq!(list.total_bytes, Some(12));
     assert_eq!(list.shards[0].name, "37.safetensors");
     assert_eq!(list.shards[0].layers, Some(35..=36));
     assert_eq!(list.shards[0].tensor_count, 2);

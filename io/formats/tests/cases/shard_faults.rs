@@ -222,6 +222,56 @@ fn the_same_name_twice() {
             if tensor == "t" && first_offset + 4 == *second_offset),
         "{error}"
     );
+    let FormatError::DuplicateTensor {
+        first_offset,
+        second_offset,
+        ..
+    } = &error
+    else {
+        unreachable!("matched above")
+    };
+    let message = error.to_string();
+    for part in [
+        "twice in the header",
+        &format!("offset {first_offset} and at offset {second_offset}"),
+        "fetch this file again",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(!message.contains("keep one"), "{message}");
+}
+
+/// Whatever is wrong with a header, its message says what to do, and its names
+/// are shown short and escaped.
+#[test]
+fn messages_end_with_a_way_out() {
+    let name = format!("t\\u001b{}", "y".repeat(5000));
+    let entry = |fields: &str| format!("{{\"{name}\":{{{fields}}}}}");
+    let good = "\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]";
+    let twice = entry(good);
+    let twice = format!("{},{}", &twice[..twice.len() - 1], &twice[1..]);
+    for (json, data_bytes) in [
+        ("{}xx".to_owned(), 0),
+        ("{\"t\":".to_owned(), 0),
+        (entry(&good.replace("[0,1]", "[1,2]")), 2),
+        (entry(&good.replace("[0,1]", "[0,2]")), 2),
+        (entry(&good.replace("U8", "\\u001b")), 1),
+        (entry(&good.replace("\"U8\"", "7")), 1),
+        (entry(good), 0),
+        (entry(good), 2),
+        (twice, 1),
+    ] {
+        let error = build(&[&raw_shard(&json, data_bytes)]).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("fetch this file again"), "{message}");
+        let is_safe = !message.contains('\u{1b}') && message.len() < 700;
+        assert!(is_safe, "{message}");
+    }
+    let error = shard_error(&raw_shard("{}xx", 0)).to_string();
+    assert!(
+        error.contains("4 bytes by the length at offset 0"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use k3_actors::ActorError;
+use k3_actors::sim::ReplayError;
 use k3_config::{Bytes, ConfigError, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
 use k3_io::IoError;
@@ -192,6 +193,9 @@ pub(crate) enum CliError {
         /// What says so.
         limit: String,
     },
+    /// A trace that cannot be replayed as asked.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// Streaming could not start.
     #[error(transparent)]
     Stream(#[from] ActorError),

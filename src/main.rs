@@ -75,6 +75,7 @@ fn run(arguments: &Cli) -> Result<Exit, CliError> {
         Some(Command::Plan(args)) => commands::plan::run(args),
         Some(Command::Presets(args)) => commands::presets::run(args.json),
         Some(Command::Inspect(args)) => commands::inspect::run(args),
+        Some(Command::Replay(args)) => commands::replay::run(args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(args),
         Some(Command::Detokenize(args)) => commands::detokenize::run(args),
         Some(Command::Compare(args)) => commands::compare::run(args),

@@ -28,7 +28,7 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
     };
     let text = path.as_deref().map(read).transpose()?;
     let file = path.as_deref().zip(text.as_deref());
-    let settings = Settings::resolve(SettingSources {
+    let mut settings = Settings::resolve(SettingSources {
         file: file.map(|(path, text)| SettingsFile { path, text }),
         environment: std::env::vars_os().collect(),
         flags,
@@ -39,6 +39,11 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
             count: settings.lookahead.value,
             origin: settings.lookahead.origin,
         });
+    }
+    if let Some(address) = &settings.metrics_listen {
+        let origin = &address.origin;
+        let warning = format!("metrics_listen ({origin}): this version serves no metrics");
+        settings.warnings.push(warning);
     }
     Ok(settings)
 }

@@ -9,6 +9,8 @@ use k3_models::kimi_k3::AttentionForm;
 use super::args::POSITIONS_MAX;
 use super::memory::MemoryArgs;
 use super::{help, values};
+use k3_actors::sim::{AccessModel, ReplayPolicy};
+use k3_config::Bytes;
 
 /// Everything but generating.
 #[derive(Debug, Subcommand)]
@@ -21,6 +23,9 @@ pub(crate) enum Command {
     /// Tell what a checkpoint holds and lacks
     #[command(long_about = help::INSPECT_ABOUT, after_help = help::INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
+    /// Replay a trace of experts against a cache
+    #[command(long_about = help::REPLAY_ABOUT, after_help = help::REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
     /// Turn text into token ids
     #[command(after_help = help::TOKENIZE_EXAMPLES)]
     Tokenize(TokenizeArgs),
@@ -211,6 +216,64 @@ pub(crate) struct InspectArgs {
     pub config: Option<PathBuf>,
 
     /// Print the census as JSON, with every shard
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A replay.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// A trace, as --dump-trace writes it; `-` reads standard input
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// Slots in all, as in 512,2048 [default: 512,1024,2048,4096]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',',
+        value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true,
+        default_values_t = [512, 1024, 2048, 4096], hide_default_value = true)]
+    pub slots: Vec<u64>,
+
+    /// Which experts stay [default: deep-layers]
+    ///
+    /// deep-layers, lru, decayed-frequency, or belady: the best that knowledge of
+    /// the future allows.
+    #[arg(long, value_name = "NAME", default_value_t, hide_default_value = true)]
+    pub policy: ReplayPolicy,
+
+    /// Slots of each that only let experts pass [default: 0]
+    #[arg(long, value_name = "N", value_parser = values::count(0, POSITIONS_MAX),
+        allow_negative_numbers = true, default_value_t = 0, hide_default_value = true)]
+    pub transit: u64,
+
+    /// Experts picked per position and layer [default: 16]
+    #[arg(long, value_name = "K", value_parser = values::count(1, 1 << 16),
+        allow_negative_numbers = true, default_value_t = 16, hide_default_value = true)]
+    pub topk: u64,
+
+    /// Demands: pick or batch [default: batch]
+    ///
+    /// pick looks up one expert at a time, in (position, layer, pick) order;
+    /// batch all distinct ones of a layer at once, as a run does.
+    #[arg(long, value_name = "HOW", default_value_t, hide_default_value = true)]
+    pub model: AccessModel,
+
+    /// Replay the trace's last sweep only
+    ///
+    /// As a prompt followed by single positions: for traces whose every sweep
+    /// recomputed the whole text.
+    #[arg(long)]
+    pub last_pass: bool,
+
+    /// Positions of the prompt [default: the first sweep's]
+    #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub prompt_positions: Option<u64>,
+
+    /// Size of one expert [default: 17547264, Kimi K3's]
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_bytes,
+        default_value = "17547264", hide_default_value = true)]
+    pub expert_bytes: Bytes,
+
+    /// Print the replay as JSON, with every step
     #[arg(long)]
     pub json: bool,
 }

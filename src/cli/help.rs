@@ -87,6 +87,19 @@ Examples:
   k3 inspect fixtures/tiny
   k3 inspect /disk1/k3 --root /disk2/k3 --json";
 
+pub(super) const REPLAY_ABOUT: &str = "\
+Replay a trace of experts against a cache.
+
+Tells which share of the experts a policy would have found in memory, for
+several sizes of the cache, beside the bound that no policy can pass. Nothing
+is read but the trace.";
+
+pub(super) const REPLAY_EXAMPLES: &str = "\
+Examples:
+  k3 fixtures/tiny --ids 3,4,5 --gen 20 --dump-trace tiny.trace
+  k3 replay tiny.trace --topk 4 --slots 8,16,32 --expert-bytes 3264
+  k3 replay k3.trace --policy lru --model pick --last-pass";
+
 pub(super) const TOKENIZE_EXAMPLES: &str = "\
 Examples:
   k3 tokenize fixtures/tiny --text 'hello and'

@@ -7,6 +7,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod plan;
 pub(crate) mod presets;
+pub(crate) mod replay;
 pub(crate) mod tokenize;
 
 use std::path::{Path, PathBuf};
@@ -16,10 +17,11 @@ use crate::error::CliError;
 /// Environment variable that names the checkpoint.
 const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 8] = [
+const COMMAND_NAMES: [&str; 9] = [
     "plan",
     "presets",
     "inspect",
+    "replay",
     "tokenize",
     "detokenize",
     "compare",

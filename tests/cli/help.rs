@@ -4,10 +4,11 @@ use insta::assert_snapshot;
 
 use crate::common::{k3, run, stdout_of};
 
-const COMMANDS: [&str; 7] = [
+const COMMANDS: [&str; 8] = [
     "plan",
     "presets",
     "inspect",
+    "replay",
     "tokenize",
     "detokenize",
     "compare",

@@ -37,7 +37,10 @@ fn a_whole_checkpoint() {
     let census = census(&fixture("tiny"));
     assert_eq!(census["complete"], true);
     let kinds = census["kinds"].as_array().unwrap();
-    let bytes: u64 = kinds.iter().map(|kind| kind["bytes"].as_u64().unwrap()).sum();
+    let bytes: u64 = kinds
+        .iter()
+        .map(|kind| kind["bytes"].as_u64().unwrap())
+        .sum();
     assert_eq!(census["tensor_bytes"], bytes);
     let tensors: usize = kinds.iter().map(|kind| count_of(&kind["tensors"])).sum();
     assert_eq!(count_of(&census["tensor_count"]), tensors);
@@ -60,10 +63,17 @@ fn a_missing_shard_is_told_with_what_it_holds() {
     assert!(count_of(&missing[0]["tensors"]) > 0);
     assert_eq!(census["shards"].as_array().unwrap().len(), 10);
     let experts = census["missing_experts"].as_array().unwrap();
-    assert!(experts.iter().all(|layer| layer["layer"] == missing[0]["layers"][0]));
+    assert!(
+        experts
+            .iter()
+            .all(|layer| layer["layer"] == missing[0]["layers"][0])
+    );
     assert!(!experts.is_empty());
     let text = text(dir.path());
-    assert!(text.contains("missing: model-00004-of-00011.safetensors"), "{text}");
+    assert!(
+        text.contains("missing: model-00004-of-00011.safetensors"),
+        "{text}"
+    );
     assert!(text.contains("10  of 11"), "{text}");
     assert!(!text.contains("complete"), "{text}");
     // Another root may have it.
@@ -88,23 +98,41 @@ fn a_truncated_shard_is_a_problem_and_the_rest_is_counted() {
     let census = census(dir.path());
     assert_eq!(census["complete"], false);
     let problem = census["problems"][0].as_str().unwrap();
-    assert!(problem.contains("model-00002") && problem.contains("1 missing"), "{problem}");
+    assert!(
+        problem.contains("model-00002") && problem.contains("1 missing"),
+        "{problem}"
+    );
     let shards = census["shards"].as_array().unwrap();
-    assert_eq!(shards.iter().filter(|shard| shard["tensors"].is_null()).count(), 1);
+    assert_eq!(
+        shards
+            .iter()
+            .filter(|shard| shard["tensors"].is_null())
+            .count(),
+        1
+    );
     assert!(count_of(&census["tensor_count"]) > 400);
 }
 
 #[test]
 fn without_configuration_or_index_what_is_there_is_counted() {
     let dir = copy();
-    for name in ["config.json", "model.safetensors.index.json", "tiktoken.model"] {
+    for name in [
+        "config.json",
+        "model.safetensors.index.json",
+        "tiktoken.model",
+    ] {
         std::fs::remove_file(dir.path().join(name)).unwrap();
     }
     let census = census(dir.path());
     assert_eq!(census["complete"], false);
     assert_eq!(census["has_vocabulary"], false);
     assert_eq!(count_of(&census["tensor_count"]), 631);
-    assert!(census["problems"][0].as_str().unwrap().contains("config.json"));
+    assert!(
+        census["problems"][0]
+            .as_str()
+            .unwrap()
+            .contains("config.json")
+    );
 }
 
 #[test]
@@ -114,7 +142,10 @@ fn another_model_is_told_from_an_incomplete_one() {
     std::fs::copy(other, dir.path().join("config.json")).unwrap();
     let census = census(dir.path());
     assert_eq!(census["complete"], false);
-    assert!(!census["problems"].as_array().unwrap().is_empty(), "{census}");
+    assert!(
+        !census["problems"].as_array().unwrap().is_empty(),
+        "{census}"
+    );
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn the_figure_a_refusal_names_is_accepted_and_one_byte_less_is_not() {
 fn plans_fit_80_columns() {
     for args in [
         fixed(&["--memory", "64M"]),
-        fixed(&["--memory", "52M", "--disk-gbps", "3"]),
+        fixed(&["--memory", "52.5M", "--disk-gbps", "3"]),
         vec!["inspect", "fixtures/tiny"],
         vec!["presets"],
     ] {
@@ -64,7 +64,10 @@ fn the_lines_add_up_to_the_plan() {
     let plan = &report["plan"];
     let lines = plan["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 13);
-    let sum: u64 = lines.iter().map(|line| line["bytes"].as_u64().unwrap()).sum();
+    let sum: u64 = lines
+        .iter()
+        .map(|line| line["bytes"].as_u64().unwrap())
+        .sum();
     assert_eq!(plan["planned"], sum);
     let left = plan["left_over"].as_u64().unwrap();
     assert_eq!(sum + left, 53_000_000);
@@ -115,7 +118,10 @@ fn contradictions_name_both_sides() {
     let said = refusal(2, &fixed(&["--slots", "3"]));
     assert!(said.contains("--slots 3"), "{said}");
     let said = refusal(2, &fixed(&["--slots", "8", "--cache-gb", "0.001"]));
-    assert!(said.contains("--slots") && said.contains("--cache-gb"), "{said}");
+    assert!(
+        said.contains("--slots") && said.contains("--cache-gb"),
+        "{said}"
+    );
     for (option, value) in [
         ("--memory", "12X"),
         ("--memory", "laptpo"),
@@ -146,11 +152,10 @@ fn presets_as_text_and_as_data() {
 
 #[test]
 fn the_released_model_fits_from_the_floor_up() {
-    let Some(data) = std::env::var_os("K3_REFERENCE_DATA") else {
-        println!("not run: K3_REFERENCE_DATA is not set");
+    let Some(data) = k3_testkit::gates::reference_data() else {
         return;
     };
-    let config = std::path::Path::new(&data).join("k3-config").display().to_string();
+    let config = data.join("k3-config").display().to_string();
     let plan = |memory: &str| {
         let args = ["plan", "--config", &config, "--memory", memory, "--json"];
         json(&stdout_of(&args))["plan"].clone()
@@ -162,7 +167,10 @@ fn the_released_model_fits_from_the_floor_up() {
     let mut before = number(&floor["pins"]["bytes"]);
     for memory in ["8G", "32G", "64G", "128G"] {
         let pinned = number(&plan(memory)["pins"]["bytes"]);
-        assert!(pinned > before, "{memory} pins {pinned}, less memory {before}");
+        assert!(
+            pinned > before,
+            "{memory} pins {pinned}, less memory {before}"
+        );
         before = pinned;
     }
     let whole = plan("128G");
@@ -173,7 +181,10 @@ fn the_released_model_fits_from_the_floor_up() {
 fn no_output_is_lost_when_the_reader_has_gone() {
     let output = run(&["plan", "fixtures/tiny", "--memory", "1G"]);
     assert_eq!(output.status.code(), Some(0));
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
     let status = std::process::Command::new(k3().get_program())
         .args(["presets"])
         .stdout(full)

@@ -1,18 +1,11 @@
 //! The expected logits of checkpoints made elsewhere. Runs when
 //! `K3_REFERENCE_DATA` names the folder that holds them.
 
-use std::path::PathBuf;
-
 use crate::common::{Case, ids_of, isas, json};
 
 /// Prompts of both checkpoints in one form; nothing without the data.
-#[allow(clippy::print_stderr, reason = "tells why nothing was checked")]
 fn cases(form: &'static str, prefix: &str) -> Option<Vec<Case>> {
-    let Some(root) = std::env::var_os("K3_REFERENCE_DATA").filter(|root| !root.is_empty()) else {
-        eprintln!("not run: K3_REFERENCE_DATA is not set");
-        return None;
-    };
-    let root = PathBuf::from(root).join("k3tiny");
+    let root = k3_testkit::gates::reference_data()?.join("k3tiny");
     let expected = json(&std::fs::read(root.join("expected.json")).unwrap());
     let mut cases = Vec::new();
     for (checkpoint, entry) in expected["checkpoints"].as_object().unwrap() {

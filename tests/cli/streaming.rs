@@ -230,7 +230,7 @@ fn a_shard_cut_short_after_the_start_is_an_error_not_a_wrong_token() {
         .args([
             "--ignore-eos",
             "--memory",
-            "256M",
+            "1G",
             "--trunk-gb",
             "0",
             "--quiet",

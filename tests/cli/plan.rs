@@ -151,6 +151,7 @@ fn presets_as_text_and_as_data() {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "tells why nothing was checked")]
 fn the_released_model_fits_from_the_floor_up() {
     let Some(data) = k3_testkit::gates::reference_data() else {
         return;

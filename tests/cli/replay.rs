@@ -121,6 +121,7 @@ fn traces_and_settings_that_do_not_go_together() {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "tells why nothing was checked")]
 fn the_recorded_trace_of_the_released_model() {
     let Some(data) = std::env::var_os("K3_REFERENCE_DATA") else {
         println!("not run: K3_REFERENCE_DATA is not set");

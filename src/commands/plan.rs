@@ -10,7 +10,7 @@ use k3_config::{
 };
 use k3_formats::KimiK3Config;
 use k3_formats::config::MAX_CONFIG_BYTES;
-use k3_io::{CONFIG_NAME, read_small};
+use k3_io::{CONFIG_NAME, IoError, read_small};
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{AttentionForm, KimiK3, PlannedModel};
 use k3_models::{ModelFamily, WorkspaceSize};
@@ -138,10 +138,16 @@ pub(super) fn form(choice: AttentionChoice) -> AttentionForm {
     }
 }
 
-/// The checkpoint, or without one the model that --config describes.
+/// The checkpoint; without one, or with a part of one, the model that its
+/// configuration describes.
 fn find(args: &PlanArgs, settings: &Settings, form: AttentionForm) -> Result<Found, CliError> {
     match (model_path(args.model.as_deref()), &args.config) {
-        (Ok(path), config) => checkpoint(&path, config.as_deref(), settings, form),
+        (Ok(path), config) => match checkpoint(&path, config.as_deref(), settings, form) {
+            Err(CliError::Run(RunError::Io(
+                IoError::NoShards { .. } | IoError::MissingShards { .. },
+            ))) => planned(config.as_deref().unwrap_or(&path), settings, form),
+            other => other,
+        },
         (Err(CliError::NoModel), Some(config)) => planned(config, settings, form),
         (Err(error), _) => Err(error),
     }
@@ -219,7 +225,9 @@ fn planned(config: &Path, settings: &Settings, form: AttentionForm) -> Result<Fo
         block_bytes,
         vocabulary_bytes,
         index_bytes: planning::planned_index_bytes(&config),
-        notes: vec!["no weights were looked at: sizes are those of the released types".to_owned()],
+        notes: vec![
+            "the weights are not all here: sizes are those of the released types".to_owned(),
+        ],
     })
 }
 

@@ -109,6 +109,15 @@ fn a_model_that_is_not_here_is_planned_from_its_configuration() {
     for part in ["pins", "prediction", "slots"] {
         assert_eq!(here["plan"][part], report["plan"][part], "{part}");
     }
+    // So is one of which a part is here.
+    let part = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors.index.json"] {
+        std::fs::copy(fixture("tiny").join(name), part.path().join(name)).unwrap();
+    }
+    let part = part.path().display().to_string();
+    let partly = json(&stdout_of(&["plan", &part, "--memory", "64M", "--json"]));
+    assert_eq!(partly["plan"], report["plan"]);
+    assert_eq!(partly["notes"].as_array().unwrap().len(), 1);
     refusal(2, &["plan"]);
     refusal(2, &["plan", "--config", "/no/such/config.json"]);
 }

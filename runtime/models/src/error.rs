@@ -133,7 +133,8 @@ pub enum ModelError {
     /// A value that is not finite where it must be.
     #[error(
         "a non-finite {what} at layer {layer}, position {position}: the weights are damaged or the \
-         configuration does not belong to them; verify the checkpoint"
+         configuration does not belong to them; compare the files' sizes and SHA-256 with the \
+         published ones and fetch again what differs"
     )]
     NonFinite {
         /// "hidden value" or "router score of expert N".
@@ -146,7 +147,8 @@ pub enum ModelError {
     /// A logit that is not finite.
     #[error(
         "a non-finite logit at position {position}, token id {id}: the weights are damaged or the \
-         configuration does not belong to them; verify the checkpoint"
+         configuration does not belong to them; compare the files' sizes and SHA-256 with the \
+         published ones and fetch again what differs"
     )]
     NonFiniteLogit {
         /// Absolute position in its sequence.

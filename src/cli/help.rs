@@ -116,8 +116,9 @@ pub(super) const COMPARE_ABOUT: &str = "\
 Compare two logit dumps, as --dump-logits writes them.
 
 Tells how many values differ and by how much, the likeliest token of each and
-the ten likeliest side by side. Exits with 0 when the dumps are identical byte
-for byte, with 1 when they differ.";
+the ten likeliest side by side. A NaN or an infinity against another value makes
+the largest difference not finite, \"inf\" in the JSON. Exits with 0 when the
+dumps are identical byte for byte, with 1 when they differ.";
 
 pub(super) const COMPARE_EXAMPLES: &str = "\
 Examples:

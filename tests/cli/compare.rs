@@ -113,12 +113,53 @@ fn values_that_are_not_finite_do_not_break_it() {
     let output = run(&["compare", &a, &b]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("not finite"), "{text}");
+    assert!(text.contains("2 values in A, 2 in B"), "{text}");
+    assert!(text.contains("not finite at id 2"), "{text}");
+    let found = json(&run(&["compare", &a, &b, "--json"]).stdout);
+    assert_eq!(found["differing"], 1);
     assert_eq!(
-        json(&run(&["compare", &a, &b, "--json"]).stdout)["differing"],
-        1
+        (&found["non_finite_a"], &found["non_finite_b"]),
+        (&2.into(), &2.into())
     );
     assert_eq!(run(&["compare", &a, &a]).status.code(), Some(0));
+}
+
+#[test]
+fn a_nan_against_a_number_is_no_small_difference() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut other = values();
+    other[5] = f32::NAN;
+    let (a, b) = (
+        dump(dir.path(), "a", &values()),
+        dump(dir.path(), "b", &other),
+    );
+    for (left, right) in [(&a, &b), (&b, &a)] {
+        let output = run(&["compare", left, right, "--json"]);
+        assert_eq!(output.status.code(), Some(1));
+        let found = json(&output.stdout);
+        for of in [&found, &found["rows"][0]] {
+            // Neither a number nor null, which some languages take for 0.
+            assert_eq!(of["max_abs_difference"], "inf");
+            assert_eq!(of["max_relative"], "inf");
+        }
+    }
+}
+
+#[test]
+fn dumps_without_vocab_are_said_to_be_taken_for_one_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = dump(dir.path(), "a", &values());
+    let plain = String::from_utf8(run(&["compare", &a, &a]).stdout).unwrap();
+    assert!(plain.contains("one position of 32 values"), "{plain}");
+    assert!(plain.contains("--vocab"), "{plain}");
+    assert_eq!(
+        json(&run(&["compare", &a, &a, "--json"]).stdout)["one_row_assumed"],
+        true
+    );
+    let told = run(&["compare", &a, &a, "--vocab", "16"]).stdout;
+    assert!(!String::from_utf8(told).unwrap().contains("note"));
+    let told = run(&["compare", &a, &a, "--vocab", "32", "--json"]).stdout;
+    assert_eq!(json(&told)["one_row_assumed"], false);
 }
 
 #[test]

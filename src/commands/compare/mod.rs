@@ -13,7 +13,7 @@ use crate::cli::commands::CompareArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::stdout::Stdout;
-use row::RowComparison;
+use row::{RowComparison, number};
 
 /// Bytes of one value.
 const VALUE_BYTES: u64 = 4;
@@ -29,11 +29,19 @@ struct Comparison {
     row_values: usize,
     /// Values whose bits differ.
     differing: usize,
-    /// Values that are not finite, in either dump.
-    non_finite: usize,
-    /// Largest difference where both values are finite.
+    /// Whether no `--vocab` was given, so that both dumps were taken for one
+    /// row each.
+    one_row_assumed: bool,
+    /// Values of A that are not finite.
+    non_finite_a: usize,
+    /// Values of B that are not finite.
+    non_finite_b: usize,
+    /// Largest difference; "inf" in JSON when a value that is not finite stands
+    /// against another one.
+    #[serde(serialize_with = "number")]
     max_abs_difference: f64,
     /// Largest of the rows' `max_relative`.
+    #[serde(serialize_with = "number")]
     max_relative: f64,
     /// Rows whose likeliest ids differ.
     argmax_differs: usize,
@@ -75,7 +83,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<Exit, CliError> {
         let row = usize::try_from(row).map_err(|_| too_long(&args.left, &left))?;
         rows.push(RowComparison::new(row, &a, &b));
     }
-    let comparison = Comparison::new(left.values, row_values, rows);
+    let comparison = Comparison {
+        one_row_assumed: args.vocab.is_none(),
+        ..Comparison::new(left.values, row_values, rows)
+    };
     let text = if args.json {
         let json = serde_json::to_string_pretty(&comparison).expect("plain data serialises");
         json + "\n"
@@ -99,7 +110,9 @@ impl Comparison {
             values,
             row_values,
             differing,
-            non_finite: rows.iter().map(|row| row.non_finite).sum(),
+            one_row_assumed: false,
+            non_finite_a: rows.iter().map(|row| row.non_finite_a).sum(),
+            non_finite_b: rows.iter().map(|row| row.non_finite_b).sum(),
             max_abs_difference: largest(|row| row.max_abs_difference),
             max_relative: largest(|row| row.max_relative),
             argmax_differs: rows.iter().filter(|row| !row.argmax_agrees()).count(),

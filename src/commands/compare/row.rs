@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use k3_kernels::argmax;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Length of the lists of likeliest tokens.
 pub(super) const TOP: usize = 10;
@@ -13,7 +13,8 @@ pub(super) const TOP: usize = 10;
 pub(super) struct Ranked {
     /// Token id.
     pub id: usize,
-    /// Its logit.
+    /// Its logit; in JSON a text when it is not finite.
+    #[serde(serialize_with = "number")]
     pub logit: f32,
 }
 
@@ -24,15 +25,20 @@ pub(super) struct RowComparison {
     pub row: usize,
     /// Values whose bits differ.
     pub differing: usize,
-    /// Values that are not finite, in either row.
-    pub non_finite: usize,
-    /// Largest difference where both values are finite.
+    /// Values of A that are not finite.
+    pub non_finite_a: usize,
+    /// Values of B that are not finite.
+    pub non_finite_b: usize,
+    /// Largest difference: infinite, "inf" in JSON, when a value that is not
+    /// finite stands against another one.
+    #[serde(serialize_with = "number")]
     pub max_abs_difference: f64,
-    /// Id at which it is found.
+    /// Id at which it is found first.
     pub max_at: usize,
     /// Largest finite magnitude in either row.
     pub max_abs_logit: f64,
     /// `max_abs_difference / max_abs_logit`; 0 when nothing differs.
+    #[serde(serialize_with = "number")]
     pub max_relative: f64,
     /// Likeliest id of A, the lowest on ties; none when a value is not finite.
     pub argmax_a: Option<usize>,
@@ -55,7 +61,8 @@ impl RowComparison {
         let mut result = Self {
             row,
             differing: 0,
-            non_finite: 0,
+            non_finite_a: 0,
+            non_finite_b: 0,
             max_abs_difference: 0.0,
             max_at: 0,
             max_abs_logit: 0.0,
@@ -77,16 +84,26 @@ impl RowComparison {
     }
 
     fn take(&mut self, id: usize, x: f32, y: f32) {
-        self.differing += usize::from(x.to_bits() != y.to_bits());
-        for value in [x, y] {
+        let counts = [&mut self.non_finite_a, &mut self.non_finite_b];
+        for (value, count) in [x, y].into_iter().zip(counts) {
             if value.is_finite() {
                 self.max_abs_logit = self.max_abs_logit.max(f64::from(value.abs()));
             } else {
-                self.non_finite += 1;
+                *count += 1;
             }
         }
-        let difference = (f64::from(x) - f64::from(y)).abs();
-        if difference.is_finite() && difference > self.max_abs_difference {
+        if x.to_bits() == y.to_bits() {
+            return;
+        }
+        self.differing += 1;
+        // No number tells how far a NaN is from anything, and none may pass
+        // for small.
+        let difference = if x.is_finite() && y.is_finite() {
+            (f64::from(x) - f64::from(y)).abs()
+        } else {
+            f64::INFINITY
+        };
+        if difference > self.max_abs_difference {
             self.max_abs_difference = difference;
             self.max_at = id;
         }
@@ -95,6 +112,22 @@ impl RowComparison {
     /// Whether the likeliest ids agree.
     pub(super) fn argmax_agrees(&self) -> bool {
         self.argmax_a == self.argmax_b
+    }
+}
+
+/// A number in JSON; what is not finite as "inf", "-inf" or "NaN". JSON has no
+/// such numbers, and `null` would pass for a small one in languages that take
+/// it for 0.
+pub(super) fn number<S, N>(value: &N, serializer: S) -> Result<S::Ok, S::Error>
+where
+    S: Serializer,
+    N: Serialize + Copy + Into<f64>,
+{
+    let wide: f64 = (*value).into();
+    if wide.is_finite() {
+        value.serialize(serializer)
+    } else {
+        serializer.collect_str(&wide)
     }
 }
 
@@ -157,11 +190,31 @@ mod tests {
         let a = [1.0, f32::NAN, f32::INFINITY];
         let b = [1.0, f32::NAN, 2.0];
         let found = RowComparison::new(0, &a, &b);
-        assert_eq!((found.differing, found.non_finite), (1, 3));
+        assert_eq!(found.differing, 1);
+        assert_eq!((found.non_finite_a, found.non_finite_b), (2, 1));
         assert_eq!((found.argmax_a, found.argmax_b), (None, None));
-        assert_eq!(found.max_abs_difference, 0.0);
+        assert_eq!((found.max_abs_difference, found.max_at), (f64::INFINITY, 2));
         let ids = |list: &[Ranked]| list.iter().map(|ranked| ranked.id).collect::<Vec<_>>();
         assert_eq!(ids(&found.top_a), [2, 0, 1]);
+    }
+
+    #[test]
+    fn nothing_that_is_not_finite_passes_for_close() {
+        let values = [1.0, f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        for (i, x) in values.into_iter().enumerate() {
+            for (j, y) in values.into_iter().enumerate() {
+                let found = RowComparison::new(0, &[x], &[y]);
+                let expected = if i == j { 0.0 } else { f64::INFINITY };
+                assert_eq!(found.max_abs_difference, expected, "{x} against {y}");
+                assert_eq!(found.max_relative, expected, "{x} against {y}");
+            }
+        }
+        let found = RowComparison::new(0, &[f32::NAN], &[f32::NEG_INFINITY]);
+        let json = serde_json::to_value(&found).unwrap();
+        assert_eq!(json["max_abs_difference"], "inf");
+        assert_eq!(json["max_relative"], "inf");
+        assert_eq!(json["top_a"][0]["logit"], "NaN");
+        assert_eq!(json["top_b"][0]["logit"], "-inf");
     }
 
     #[test]

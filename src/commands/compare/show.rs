@@ -25,19 +25,22 @@ pub(super) fn comparison(found: &Comparison) -> String {
         ("values", sizes(found)),
         ("differing", share(found)),
         ("max |a-b|", largest(found, worst)),
-        (
-            "relative",
-            format!(
-                "{} of the largest |logit| of its row",
-                number(found.max_relative)
-            ),
-        ),
+        ("relative", relative(found)),
         ("argmax", argmax(found, worst)),
     ];
-    if found.non_finite > 0 {
-        facts.push(("not finite", format!("{} values", found.non_finite)));
+    let (in_a, in_b) = (found.non_finite_a, found.non_finite_b);
+    if in_a + in_b > 0 {
+        facts.push(("not finite", format!("{in_a} values in A, {in_b} in B")));
     }
     let mut text = table::facts(&facts);
+    if found.one_row_assumed {
+        let _ = write!(
+            text,
+            "\nnote: taken for one position of {} values. A dump made with\n\
+             --all-positions holds several: then give their vocabulary with --vocab N\n",
+            found.row_values
+        );
+    }
     if found.rows.len() > 1 && found.argmax_differs > 0 {
         list_rows(&mut text, found);
     }
@@ -83,10 +86,21 @@ fn largest(found: &Comparison, worst: &RowComparison) -> String {
     )
 }
 
+fn relative(found: &Comparison) -> String {
+    let relative = number(found.max_relative);
+    if found.max_relative.is_finite() {
+        format!("{relative} of the largest |logit| of its row")
+    } else {
+        relative
+    }
+}
+
 /// Four digits, in powers of ten where that is shorter.
 fn number(value: f64) -> String {
     if value == 0.0 {
         "0".to_owned()
+    } else if !value.is_finite() {
+        "not finite".to_owned()
     } else if (1e-3..1e5).contains(&value) {
         format!("{value:.4}")
     } else {

@@ -140,7 +140,7 @@ pub(crate) enum CliError {
     },
     /// Ctrl-C cannot be caught.
     #[error("the handler for Ctrl-C could not be installed")]
-    Signal(#[source] ctrlc::Error),
+    Signal(#[source] io::Error),
     /// A file that cannot be used.
     #[error(transparent)]
     Io(#[from] IoError),

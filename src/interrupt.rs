@@ -1,10 +1,15 @@
-//! Ctrl-C: the first asks the run to stop, the second ends the program.
+//! Ctrl-C and a request to terminate: the first asks the run to stop, the
+//! second ends the program.
+//!
+//! A terminal that hangs up is not caught: whoever ignores that signal (nohup)
+//! has it ignored here too.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use k3_runtime::Cancel;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -12,22 +17,27 @@ use crate::exit::Exit;
 /// Files that are not complete yet, removed when the program ends at once.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Makes Ctrl-C request `cancel`, and a second one exit.
+/// Makes SIGINT (Ctrl-C) or SIGTERM request `cancel`, and a second one exit.
 ///
 /// # Errors
 ///
-/// The system refuses the handler.
+/// The system refuses the handlers or their thread.
 pub(crate) fn install(cancel: &Cancel) -> Result<(), CliError> {
     let cancel = cancel.clone();
-    let asked = AtomicBool::new(false);
-    ctrlc::set_handler(move || {
-        if asked.swap(true, Ordering::Relaxed) {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::Signal)?;
+    let wait = move || {
+        let mut arrived = signals.forever();
+        if arrived.next().is_some() {
+            cancel.request();
+        }
+        if arrived.next().is_some() {
             with_unfinished(|paths| paths.drain(..).for_each(remove));
             std::process::exit(Exit::Interrupted.code().into());
         }
-        cancel.request();
-    })
-    .map_err(CliError::Signal)
+    };
+    let thread = std::thread::Builder::new().name("k3-signals".to_owned());
+    thread.spawn(wait).map_err(CliError::Signal)?;
+    Ok(())
 }
 
 /// Notes a file that is being written.

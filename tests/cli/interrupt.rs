@@ -1,4 +1,4 @@
-//! Ctrl-C: what was made is kept, and the end comes quickly.
+//! Ctrl-C and SIGTERM: what was made is kept, and the end comes quickly.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -18,8 +18,12 @@ fn start(args: &[&str]) -> Child {
 }
 
 fn interrupt(child: &Child) {
+    send(child, "-INT");
+}
+
+fn send(child: &Child, signal: &str) {
     let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args([signal, &child.id().to_string()])
         .status()
         .unwrap();
     assert!(sent.success());
@@ -133,6 +137,48 @@ fn before_the_first_token_nothing_is_kept() {
         .read_to_string(&mut said)
         .unwrap();
     assert!(said.contains("interrupted"), "{said}");
+}
+
+#[test]
+fn a_request_to_terminate_is_like_ctrl_c() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run.json").display().to_string();
+    let model = tiny();
+    let args = ["--ids", "3,4,5", "--gen", "1000000", "--context", "2000000"];
+    let mut child = start(&[&[&model, "--ignore-eos", "--out", &out], &args[..]].concat());
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 16]).unwrap();
+    send(&child, "-TERM");
+    let reader = std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()).unwrap());
+    assert_eq!(wait(&mut child).0, Some(5));
+    reader.join().unwrap();
+    let report = json(&std::fs::read(dir.path().join("run.json")).unwrap());
+    assert_eq!(report["stop_reason"], "interrupted");
+    assert_eq!(names(dir.path()), ["run.json"]);
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let model = tiny();
+    let mut child = Command::new("nohup")
+        .arg(k3().get_program())
+        .env_remove("K3_MODEL")
+        .args([&model, "--ids", "3,4,5", "--gen", "1000000"])
+        .args(["--context", "2000000", "--ignore-eos"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 16]).unwrap();
+    send(&child, "-HUP");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(child.try_wait().unwrap(), None);
+    interrupt(&child);
+    let reader = std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()).unwrap());
+    assert_eq!(wait(&mut child).0, Some(5));
+    reader.join().unwrap();
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::cli::memory::positive;
 use crate::error::{CliError, Positions};
 use crate::exit::Exit;
 use crate::planning::{self, Reading, Subject};
+use crate::render::escape;
 use crate::stdout::Stdout;
 use crate::{settings, vocabulary};
 
@@ -244,11 +245,12 @@ fn render(report: &PlanReport, settings: &Settings) -> String {
     let mut text = String::new();
     let write = "writing to a string cannot fail";
     let Model { path, layers, .. } = &report.model;
-    writeln!(text, "{}, {layers} layers\n", path.display()).expect(write);
+    let path = escape::line(&path.display().to_string());
+    writeln!(text, "{path}, {layers} layers\n").expect(write);
     let given = report.disk_rate_given.then(|| &report.forecasts[0]);
     text.push_str(&report.plan.table(given));
     if given.is_none() {
-        text.push_str("\nno disk rate given; `k3 doctor` measures it, --disk-gbps takes one\n");
+        text.push_str("\nno --disk-gbps given; at a few common rates:\n");
         for forecast in &report.forecasts {
             writeln!(
                 text,
@@ -262,7 +264,7 @@ fn render(report: &PlanReport, settings: &Settings) -> String {
     text.push_str("\nsettings\n");
     text.push_str(&settings.table());
     for note in &report.notes {
-        writeln!(text, "note: {note}").expect(write);
+        writeln!(text, "note: {}", escape::line(note)).expect(write);
     }
     text
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use super::escape;
 use super::style::Style;
 use crate::error::CliError;
 
@@ -17,15 +18,16 @@ pub(crate) fn render(error: &CliError, style: Style) -> String {
     if matches!(error, CliError::Interrupted) {
         return format!("{error}\n");
     }
-    let mut text = format!("{} {error}\n", style.error("error:"));
     let mut shown = error.to_string();
+    let label = style.error("error:");
+    let mut text = format!("{label} {}\n", escape::message(&shown));
     let mut cause = error.source();
     for _ in 0..CAUSES_MAX {
         let Some(source) = cause else { break };
         let message = source.to_string();
         // Some errors repeat their cause in their own words.
         if !shown.contains(&message) {
-            let _ = writeln!(text, "  cause: {message}");
+            let _ = writeln!(text, "  cause: {}", escape::message(&message));
         }
         shown.push_str(&message);
         cause = source.source();
@@ -34,6 +36,7 @@ pub(crate) fn render(error: &CliError, style: Style) -> String {
         let _ = write!(text, "\n{table}");
     }
     if let Some(way_out) = error.way_out() {
+        let way_out = escape::message(&way_out);
         let _ = writeln!(text, "\n  {} {way_out}", style.hint("way out:"));
     }
     if style.is_terminal() {
@@ -92,6 +95,17 @@ mod tests {
         let inner = k3_runtime::RunError::ThreadCount { count: 0, max: 256 };
         let text = render(&CliError::Run(inner), Style::plain());
         assert_eq!(text.matches("--threads").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn names_from_files_cannot_steer_the_terminal() {
+        let error = CliError::NotWritable {
+            path: PathBuf::from("x\u{1b}[2J\n\n  way out: do harm"),
+            source: io::Error::other("\u{1b}]0;title\u{7}"),
+        };
+        let text = render(&error, Style::plain());
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
+        assert_eq!(text.matches("\n  way out:").count(), 1, "{text}");
     }
 
     #[test]

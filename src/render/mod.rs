@@ -1,6 +1,7 @@
 //! What a person reads: errors, reports, tables, progress.
 
 pub(crate) mod error;
+pub(crate) mod escape;
 pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod style;

@@ -8,7 +8,7 @@ use k3_runtime::RunReport;
 use k3_runtime::report::{StopReason, StreamingReport};
 
 use super::style::Style;
-use super::{short_bytes, table};
+use super::{escape, short_bytes, table};
 
 /// Hex digits of the identity that are shown.
 const IDENTITY_DIGITS: usize = 12;
@@ -63,7 +63,7 @@ fn render(report: &RunReport, style: Style) -> String {
         .iter()
         .flat_map(|streaming| &streaming.fallbacks);
     for note in report.notes.iter().chain(fallbacks) {
-        let _ = writeln!(text, "{} {note}", style.hint("note:"));
+        let _ = writeln!(text, "{} {}", style.hint("note:"), escape::line(note));
     }
     text
 }

@@ -3,12 +3,14 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 
+use super::escape;
+
 /// Names and values, one pair a line, values aligned.
 pub(crate) fn facts(rows: &[(&str, String)]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     for (name, value) in rows {
-        table.add_row([(*name).to_owned(), value.clone()]);
+        table.add_row([(*name).to_owned(), escape::line(value)]);
     }
     finish(&mut table)
 }
@@ -19,7 +21,7 @@ pub(crate) fn numbers(header: &[&str], rows: impl Iterator<Item = Vec<String>>) 
     table.load_style(NOTHING);
     table.set_header(header.iter().copied());
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| escape::line(cell)));
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
@@ -47,6 +49,14 @@ mod tests {
     fn facts_are_aligned_without_trailing_blanks() {
         let text = facts(&[("a", "1".to_owned()), ("longer", "two words".to_owned())]);
         assert_eq!(text, "a       1\nlonger  two words\n");
+    }
+
+    #[test]
+    fn cells_are_one_harmless_line() {
+        let text = facts(&[("a", "x\u{1b}[2J\ny".to_owned())]);
+        assert_eq!(text, "a  x\\u{1b}[2J\\ny\n");
+        let row = vec!["1\r".to_owned()];
+        assert_eq!(numbers(&["n"], [row].into_iter()), "  n\n1\\r\n");
     }
 
     #[test]

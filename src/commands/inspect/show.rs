@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use k3_config::Bytes;
 
 use super::census::{Census, LayerRow};
-use crate::render::{short_bytes, table};
+use crate::render::{escape, short_bytes, table};
 
 /// Entries of a list that are shown.
 const LISTED_MAX: usize = 10;
@@ -138,7 +138,7 @@ fn push_missing(text: &mut String, census: &Census) {
 fn push_list(text: &mut String, label: &str, entries: &[String]) {
     let write = "writing to a string cannot fail";
     for entry in entries.iter().take(LISTED_MAX) {
-        writeln!(text, "{label}: {entry}").expect(write);
+        writeln!(text, "{label}: {}", escape::line(entry)).expect(write);
     }
     if let Some(more) = entries.len().checked_sub(LISTED_MAX + 1) {
         writeln!(text, "{label}: and {} more", more + 1).expect(write);

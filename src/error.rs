@@ -35,6 +35,12 @@ pub(crate) enum CliError {
         /// A command whose name is nearly the same.
         similar_command: Option<&'static str>,
     },
+    /// MODEL is a file.
+    #[error("{path}: is a file, not a checkpoint directory")]
+    IsAFile {
+        /// What was given.
+        path: PathBuf,
+    },
     /// None of the four prompt options.
     #[error("no prompt: give one of --prompt, --prompt-file, --ids and --ids-file")]
     NoPrompt,
@@ -104,6 +110,28 @@ pub(crate) enum CliError {
         second: &'static str,
         /// The file.
         path: PathBuf,
+    },
+    /// An output onto something the run reads.
+    #[error("{option} {path} would overwrite {what} that the run reads, {input}")]
+    OutputIsInput {
+        /// The option.
+        option: &'static str,
+        /// The output.
+        path: PathBuf,
+        /// What the input is.
+        what: &'static str,
+        /// Its path.
+        input: PathBuf,
+    },
+    /// An output that would pass for a part of the checkpoint.
+    #[error("{option} {path} would become a part of the checkpoint in {directory}")]
+    OutputInCheckpoint {
+        /// The option.
+        option: &'static str,
+        /// The output.
+        path: PathBuf,
+        /// Where the checkpoint is.
+        directory: PathBuf,
     },
     /// An output that cannot be written.
     #[error("{path}: cannot be written")]
@@ -296,9 +324,11 @@ impl CliError {
                 let name = path.display();
                 format!("did you mean the command `{command}`? A directory is ./{name}")
             }
-            Self::NotADirectory { .. } => "give the directory that holds config.json and the \
+            Self::NotADirectory { .. } | Self::IsAFile { .. } => {
+                "give the directory that holds config.json and the \
                                            *.safetensors shards"
-                .to_owned(),
+                    .to_owned()
+            }
             Self::NoPrompt => "for example --prompt 'Once upon a time' or --ids 3,4,5".to_owned(),
             Self::EmptyPrompt => "give at least one character or id".to_owned(),
             Self::NothingToCheck => "give at least two ids".to_owned(),
@@ -310,6 +340,10 @@ impl CliError {
             }
             Self::NoVocabularyNamed => VOCABULARY_SOURCE.to_owned(),
             Self::NotUtf8 { .. } => "convert the file to UTF-8".to_owned(),
+            Self::OutputIsInput { .. } => "name another file".to_owned(),
+            Self::OutputInCheckpoint { .. } => {
+                "name a file that is called otherwise or lies elsewhere".to_owned()
+            }
             Self::SameOutput { .. } => "name two files".to_owned(),
             Self::NotWritable { .. } => {
                 "check that the directory exists, may be written and has room".to_owned()

@@ -25,6 +25,16 @@ pub(crate) enum IdsError {
         /// The entry.
         text: String,
     },
+    /// Two commas without an id between them, or one at an end.
+    #[error(
+        "{origin}: entry {index} is empty: a comma stands between two ids, so one may be missing"
+    )]
+    Empty {
+        /// Option or file.
+        origin: String,
+        /// Place in the list, from 1.
+        index: usize,
+    },
     /// A number that no model has an embedding row for.
     #[error(
         "{origin}: entry {index} is {id}, but this model's vocabulary has {vocab_size} ids, 0 to {}",
@@ -63,7 +73,7 @@ impl GivenIds {
     ///
     /// # Errors
     ///
-    /// The first entry that is not a whole number.
+    /// The first entry that is not a whole number, or is not there.
     pub(crate) fn parse(origin: &str, text: &str) -> Result<Self, IdsError> {
         let text = text.trim().trim_start_matches('\u{feff}');
         let numbers = if text.starts_with('[') {
@@ -74,11 +84,7 @@ impl GivenIds {
                 })?;
             parse_entries(origin, values.iter().map(ToString::to_string))?
         } else {
-            let entries = text.split(|c: char| c == ',' || c.is_whitespace());
-            parse_entries(
-                origin,
-                entries.filter(|entry| !entry.is_empty()).map(str::to_owned),
-            )?
+            parse_entries(origin, separated(origin, text)?.into_iter())?
         };
         Ok(Self {
             origin: origin.to_owned(),
@@ -104,6 +110,22 @@ impl GivenIds {
         };
         self.numbers.iter().enumerate().map(check).collect()
     }
+}
+
+/// The entries of a list. Blanks around a comma belong to it.
+fn separated(origin: &str, text: &str) -> Result<Vec<String>, IdsError> {
+    let mut entries = Vec::new();
+    for field in text.split(',') {
+        let before = entries.len();
+        entries.extend(field.split_whitespace().map(str::to_owned));
+        if entries.len() == before && !text.is_empty() {
+            return Err(IdsError::Empty {
+                origin: origin.to_owned(),
+                index: before + 1,
+            });
+        }
+    }
+    Ok(entries)
 }
 
 fn parse_entries(
@@ -193,7 +215,7 @@ mod tests {
             "3 4 5",
             " 3, 4,\n5\n",
             "[3, 4, 5]",
-            "3,,4 ,5,",
+            "3 ,4\n,5",
             "\u{feff}3\t4\r\n5",
         ] {
             assert_eq!(ids(text), Ok(vec![3, 4, 5]), "{text:?}");
@@ -201,6 +223,23 @@ mod tests {
         assert_eq!(ids(""), Ok(vec![]));
         assert_eq!(ids("[]"), Ok(vec![]));
         assert_eq!(ids("163839"), Ok(vec![163_839]));
+    }
+
+    #[test]
+    fn an_id_that_is_missing_between_commas_is_told() {
+        for (text, place) in [
+            ("1,,2", 2),
+            (",1", 1),
+            ("1,2,", 3),
+            ("1, \n ,2", 2),
+            (",", 1),
+        ] {
+            let error = ids(text).unwrap_err();
+            assert!(
+                matches!(error, IdsError::Empty { index, .. } if index == place),
+                "{text:?}: {error:?}"
+            );
+        }
     }
 
     #[test]

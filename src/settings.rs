@@ -20,12 +20,7 @@ const USER_FILE: &str = "k3/settings.toml";
 ///
 /// A file that cannot be read, and every value that cannot be used.
 pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Settings, CliError> {
-    let path = match named {
-        Some(path) => Some(path.to_owned()),
-        None => variable(SETTINGS_VARIABLE)
-            .map(PathBuf::from)
-            .or_else(|| user_file().filter(|path| path.exists())),
-    };
+    let path = file(named);
     let text = path.as_deref().map(read).transpose()?;
     let file = path.as_deref().zip(text.as_deref());
     let mut settings = Settings::resolve(SettingSources {
@@ -46,6 +41,16 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
         settings.warnings.push(warning);
     }
     Ok(settings)
+}
+
+/// The settings file in force, if there is one.
+pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
+    match named {
+        Some(path) => Some(path.to_owned()),
+        None => variable(SETTINGS_VARIABLE)
+            .map(PathBuf::from)
+            .or_else(|| user_file().filter(|path| path.exists())),
+    }
 }
 
 fn read(path: &Path) -> Result<String, CliError> {

@@ -12,7 +12,7 @@ use crate::commands::model_path;
 use crate::error::CliError;
 
 /// The file that names the control tokens.
-const SPECIALS_FILE: &str = "tokenizer_config.json";
+pub(crate) const SPECIALS_FILE: &str = "tokenizer_config.json";
 /// Its size at most; the released one has 10 kB.
 const SPECIALS_BYTES_MAX: u64 = 16 << 20;
 

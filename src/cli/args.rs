@@ -152,7 +152,7 @@ pub(crate) struct GenerationArgs {
     pub gen_count: Option<u64>,
 
     /// Temperature; 0 takes the likeliest token [default: 0]
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = values::decimal::<f32>, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
     /// Sample among the K likeliest; 0 for all [default: 0]
@@ -160,11 +160,11 @@ pub(crate) struct GenerationArgs {
     pub top_k: Option<u64>,
 
     /// Sample among the likeliest with this share [default: 1]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = values::decimal::<f64>, allow_negative_numbers = true)]
     pub top_p: Option<f64>,
 
     /// Drop what is below P times the likeliest [default: 0]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = values::decimal::<f32>, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
 
     /// Key of the random numbers [default: 0]
@@ -240,7 +240,7 @@ pub(crate) struct ExecutionArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
     /// Write the report, ids included, as JSON
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = values::output_path())]
     pub out: Option<PathBuf>,
 
     /// Print the report as JSON instead of the text
@@ -251,7 +251,7 @@ pub(crate) struct OutputArgs {
     ///
     /// Raw little-endian f32, one value per vocabulary entry: what `k3
     /// compare` reads.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = values::output_path())]
     pub dump_logits: Option<PathBuf>,
 
     /// With --dump-logits: those of every prompt position
@@ -262,7 +262,8 @@ pub(crate) struct OutputArgs {
     ///
     /// Little-endian i32 pairs (layer, expert): per sweep, per layer, per
     /// position, in pick order. A new sweep starts where the layer falls.
-    #[arg(long, alias = "dump-cache-trace", value_name = "FILE")]
+    #[arg(long, alias = "dump-cache-trace", value_name = "FILE",
+        value_parser = values::output_path())]
     pub dump_trace: Option<PathBuf>,
 
     /// No report, notes or progress

@@ -6,9 +6,16 @@ mod help;
 pub(crate) mod memory;
 pub(crate) mod values;
 
+use std::ffi::OsStr;
+use std::path::Path;
+
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use args::Cli;
+
+/// What users of other engines call the command that k3 does not need.
+const GENERATE_NAMES: [&str; 3] = ["generate", "gen", "run"];
 
 /// The parsed command line.
 ///
@@ -16,8 +23,22 @@ use args::Cli;
 ///
 /// What clap has to say, a request for help or the version included.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let first = std::env::args_os().nth(1);
+    if let Some(name) = first.as_deref().and_then(generate_name) {
+        let text = format!(
+            "there is no command `{name}`: k3 generates without one, as in\n\n    \
+             k3 fixtures/tiny --prompt hello"
+        );
+        return Err(command().error(ErrorKind::InvalidSubcommand, text));
+    }
     let matches = command().try_get_matches()?;
     Cli::from_arg_matches(&matches)
+}
+
+/// The name of a command for generating, unless a directory has it.
+fn generate_name(argument: &OsStr) -> Option<&str> {
+    let name = argument.to_str()?;
+    (GENERATE_NAMES.contains(&name) && !Path::new(name).is_dir()).then_some(name)
 }
 
 /// The definition of the command line, with the version's long form filled in.

@@ -1,8 +1,10 @@
 //! Values of options that need more than `FromStr`.
 
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use clap::builder::{PossibleValue, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValue, RangedU64ValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use k3_config::Bytes;
 use k3_kernels::Isa;
@@ -108,10 +110,62 @@ pub(crate) fn positive_bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
+/// A number that the type can tell from infinity and, unless it is 0, from 0:
+/// neither may come from rounding.
+pub(crate) fn decimal<N: FromStr + Copy + Into<f64>>(text: &str) -> Result<N, String> {
+    let number: N = text.parse().map_err(|_| "not a number".to_owned())?;
+    let wide: f64 = number.into();
+    let digits = text.split(['e', 'E']).next().unwrap_or_default();
+    let is_zero = !digits.contains(|digit| matches!(digit, '1'..='9'));
+    if !wide.is_finite() {
+        Err("not a finite number, or too large to be told from infinity".to_owned())
+    } else if wide == 0.0 && !is_zero {
+        Err("too small to be told from 0".to_owned())
+    } else {
+        Ok(number)
+    }
+}
+
+/// The path of an output: a file, which `-` is not.
+pub(crate) fn output_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        if path == Path::new("-") {
+            Err(
+                "outputs are files: --json prints the report on standard output, and a file of \
+                 that name is ./-",
+            )
+        } else {
+            Ok(path)
+        }
+    })
+}
+
 /// A rate above zero, in 10^9 bytes per second.
 pub(crate) fn gigabytes_per_second(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(rate) if (1e-6..=1e6).contains(&rate) => Ok(rate),
         _ => Err("a rate is a number from 0.000001 to 1000000, in GB per second".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_never_become_zero_or_infinite_by_rounding() {
+        assert_eq!(decimal::<f32>("0.8"), Ok(0.8));
+        for zero in ["0", "0.0", "0e5", ".0", "-0"] {
+            assert_eq!(decimal::<f32>(zero), Ok(0.0), "{zero}");
+        }
+        assert_eq!(decimal::<f32>("1e-45"), Ok(f32::from_bits(1)));
+        for small in ["1e-50", "0.0001e-46", "1e-400"] {
+            assert!(decimal::<f32>(small).unwrap_err().contains("0"), "{small}");
+        }
+        for wrong in ["1e39", "inf", "-inf", "nan", "", "1,5", "x"] {
+            assert!(decimal::<f32>(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(decimal::<f64>("1e-50"), Ok(1e-50));
+        assert!(decimal::<f64>("1e-400").is_err());
     }
 }

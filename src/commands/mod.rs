@@ -46,6 +46,9 @@ pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
     if path.is_dir() {
         return Ok(path);
     }
+    if path.exists() {
+        return Err(CliError::IsAFile { path });
+    }
     let similar_command = path.to_str().and_then(similar_command);
     Err(CliError::NotADirectory {
         path,

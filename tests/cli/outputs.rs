@@ -81,6 +81,162 @@ fn two_outputs_into_one_file_are_refused() {
     );
 }
 
+/// A copy of the tiny checkpoint that a test may lose.
+fn copy_of_tiny() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(tiny()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    dir
+}
+
+#[test]
+fn outputs_onto_what_the_run_reads_are_refused_and_nothing_is_lost() {
+    let model = copy_of_tiny();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let at = |dir: &tempfile::TempDir, name: &str| dir.path().join(name).display().to_string();
+    let shard = names(model.path())
+        .into_iter()
+        .find(|name| name.ends_with(".safetensors"))
+        .unwrap();
+    let hard = at(&elsewhere, "hard");
+    std::fs::hard_link(model.path().join(&shard), &hard).unwrap();
+    let soft = at(&elsewhere, "soft");
+    std::os::unix::fs::symlink(model.path().join("config.json"), &soft).unwrap();
+    let prompt = at(&elsewhere, "prompt");
+    std::fs::write(&prompt, "3 4").unwrap();
+    let config = at(&elsewhere, "own-config.json");
+    std::fs::copy(model.path().join("config.json"), &config).unwrap();
+    let settings = at(&elsewhere, "settings.toml");
+    std::fs::write(&settings, "threads = 1\n").unwrap();
+    let before = |dir: &tempfile::TempDir| -> Vec<(String, Vec<u8>)> {
+        let read = |name: String| (name.clone(), std::fs::read(dir.path().join(name)).unwrap());
+        names(dir.path()).into_iter().map(read).collect()
+    };
+    let kept = (before(&model), before(&elsewhere));
+
+    let directory = model.path().display().to_string();
+    let targets = [
+        at(&model, &shard),
+        at(&model, "config.json"),
+        at(&model, "tiktoken.model"),
+        at(&model, "new.safetensors"),
+        at(&model, "model.safetensors.index.json"),
+        hard,
+        soft,
+        prompt.clone(),
+        config.clone(),
+        settings.clone(),
+    ];
+    for target in &targets {
+        for option in OPTIONS {
+            let said = refusal(
+                2,
+                &[
+                    &directory,
+                    "--ids-file",
+                    &prompt,
+                    "--config",
+                    &config,
+                    "--settings",
+                    &settings,
+                    option,
+                    target,
+                ],
+            );
+            let named = said.contains(option) && said.contains(target.as_str());
+            assert!(named, "{option} {target}: {said}");
+        }
+    }
+    let text = at(&elsewhere, "text");
+    std::fs::write(&text, "hello").unwrap();
+    refusal(2, &[&directory, "--prompt-file", &text, "--out", &text]);
+    std::fs::remove_file(text).unwrap();
+    assert!((before(&model), before(&elsewhere)) == kept);
+    // A name of its own beside the checkpoint is no harm, even twice.
+    let own = at(&model, "run.json");
+    for _ in 0..2 {
+        stdout_of(&[&directory, "--ids", "3", "-n", "1", "-q", "--out", &own]);
+    }
+}
+
+#[test]
+fn outputs_onto_files_of_roots_and_vocabularies_are_refused() {
+    let model = copy_of_tiny();
+    let root = tempfile::tempdir().unwrap();
+    let shard = names(model.path())
+        .into_iter()
+        .find(|name| name.ends_with(".safetensors"))
+        .unwrap();
+    std::fs::rename(model.path().join(&shard), root.path().join(&shard)).unwrap();
+    let vocabulary = tempfile::tempdir().unwrap();
+    let ranks = vocabulary.path().join("ranks");
+    std::fs::copy(model.path().join("tiktoken.model"), &ranks).unwrap();
+    let specials = "tokenizer_config.json";
+    std::fs::copy(
+        model.path().join(specials),
+        vocabulary.path().join(specials),
+    )
+    .unwrap();
+    let specials = vocabulary.path().join(specials).display().to_string();
+    let (shard, ranks) = (root.path().join(&shard), ranks.display().to_string());
+    let shard = shard.display().to_string();
+    let roots = root.path().display().to_string();
+    let directory = model.path().display().to_string();
+    for target in [&shard, &ranks, &specials] {
+        let args = [
+            &directory, "--root", &roots, "--tok", &ranks, "--ids", "3", "--out", target,
+        ];
+        let said = refusal(2, &args);
+        assert!(said.contains("would overwrite"), "{said}");
+    }
+}
+
+#[test]
+fn two_names_of_one_file_are_one_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(at("a"), "former").unwrap();
+    std::fs::hard_link(at("a"), at("b")).unwrap();
+    std::os::unix::fs::symlink(at("a"), at("c")).unwrap();
+    for other in ["b", "c"] {
+        let other = at(other);
+        let args = [
+            &tiny(),
+            "--ids",
+            "3",
+            "--out",
+            &at("a"),
+            "--dump-logits",
+            &other,
+        ];
+        let said = refusal(2, &args);
+        assert!(said.contains("--out and --dump-logits"), "{said}");
+        assert_eq!(std::fs::read(at("a")).unwrap(), b"former");
+    }
+    // Standard output may be a file as well.
+    let stdout = std::fs::File::create(at("d")).unwrap();
+    let output = std::process::Command::new(k3().get_program())
+        .args([&tiny(), "--ids", "3", "-n", "1", "--out", &at("d")])
+        .stdout(stdout)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("standard output and --out"), "{said}");
+}
+
+#[test]
+fn a_dash_is_no_output() {
+    for option in OPTIONS {
+        let said = refusal(2, &[&tiny(), "--ids", "3", option, "-"]);
+        assert!(said.contains(option) && said.contains("--json"), "{said}");
+    }
+}
+
 #[test]
 fn devices_are_written_to_and_not_replaced() {
     use std::os::unix::fs::FileTypeExt as _;

@@ -54,6 +54,55 @@ fn a_mistyped_command_is_recognised() {
 }
 
 #[test]
+fn a_model_that_is_a_file_is_called_one() {
+    let shard = fixture("tiny").join("config.json").display().to_string();
+    for args in [
+        &[shard.as_str(), "--ids", "3"][..],
+        &["tokenize", &shard, "-t", "x"],
+    ] {
+        let said = refusal(2, args);
+        assert!(said.contains("is a file, not a"), "{said}");
+    }
+}
+
+#[test]
+fn a_command_for_generating_is_answered_with_how_to_generate() {
+    let model = tiny();
+    let cases: [&[&str]; 4] = [
+        &["generate"],
+        &["generate", &model],
+        &["generate", &model, "--prompt", "x"],
+        &["run", "--ids", "3"],
+    ];
+    for args in cases {
+        let said = refusal(2, args);
+        assert!(said.contains("k3 generates without one"), "{said}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(&model, dir.path().join("generate")).unwrap();
+    let mut command = k3();
+    command.args(["generate", "--ids", "3", "-n", "1", "-q"]);
+    let output = command.current_dir(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn names_from_files_cannot_steer_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.json");
+    let architecture = format!("\\u001b[2J\\n\\n  way out: do harm{}", "x".repeat(100_000));
+    let text = format!(r#"{{"architectures": ["{architecture}"], "model_type": "\u001b[2J"}}"#);
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let output = run(&[&tiny(), "--ids", "3", "--config", config]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said}");
+    assert!(said.len() < 10_000, "{}", said.len());
+    assert_eq!(said.matches("\n  way out:").count(), 1, "{said}");
+}
+
+#[test]
 fn a_directory_named_like_a_command_is_reachable() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(fixture("tiny"), dir.path().join("tokenize")).unwrap();
@@ -111,6 +160,10 @@ fn numbers_out_of_range() {
         ("--temperature", "-1"),
         ("--temperature", "nan"),
         ("--temperature", "inf"),
+        ("--temperature", "1e39"),
+        ("--temperature", "1e-50"),
+        ("--min-p", "1e-50"),
+        ("--top-p", "1e-400"),
         ("--top-k", "-1"),
         ("--top-p", "0"),
         ("--top-p", "1.5"),
@@ -174,6 +227,10 @@ fn ids_outside_the_vocabulary_are_refused_before_anything_runs() {
             "{id}: {said}"
         );
     }
+    for ids in ["3,,4", " , ", "3,4,"] {
+        let said = refusal(2, &[&model, "--ids", ids]);
+        assert!(said.contains("is empty"), "{said}");
+    }
     for ids in ["3,x", "3;4", "0x10", "3.5", "[3,", "[3.0]", "[\"3\"]"] {
         refusal(2, &[&model, "--ids", ids]);
     }
@@ -182,12 +239,7 @@ fn ids_outside_the_vocabulary_are_refused_before_anything_runs() {
 #[test]
 fn an_empty_prompt_is_refused() {
     let model = tiny();
-    for input in [
-        ["--ids", ""],
-        ["--ids", " , "],
-        ["--ids", "[]"],
-        ["--prompt", ""],
-    ] {
+    for input in [["--ids", ""], ["--ids", "[]"], ["--prompt", ""]] {
         let said = refusal(2, &[&[model.as_str()], &input[..]].concat());
         assert!(said.contains("prompt is empty"), "{said}");
     }

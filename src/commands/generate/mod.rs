@@ -5,10 +5,12 @@
 //! | [`request`] | everything that can be refused before weights are read |
 //! | [`streaming`] | the plan and the actors of a run that reads as it goes |
 //! | [`outputs`] | the files a run writes |
+//! | [`guard`] | that they are none of those it reads |
 //! | [`stream`] | tokens to standard output as they come |
 //! | [`steps`] | prefill, steps, teacher forcing |
 //! | [`summary`] | what the run tells about itself |
 
+mod guard;
 mod outputs;
 mod request;
 mod steps;
@@ -33,6 +35,7 @@ use crate::render;
 use crate::render::progress::Progress;
 use crate::render::style::Style;
 use crate::stdout::Stdout;
+use guard::Inputs;
 use outputs::Outputs;
 use request::Request;
 use steps::{Done, Generation};
@@ -51,7 +54,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     interrupt::install(&cancel)?;
     let pool = ComputePool::new(request.threads)?;
     let layout = request.checkpoint.bind(request.layers)?;
-    let outputs = Outputs::create(&args.output)?;
+    let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
     let session = SessionSettings {
         context_positions: request.context_positions,
         chunk_positions: request.chunk_positions,

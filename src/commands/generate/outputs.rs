@@ -1,9 +1,10 @@
 //! The files a run writes: checked before it starts, complete or absent after.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use k3_runtime::RunReport;
 
+use super::guard::{self, Inputs};
 use super::summary;
 use crate::cli::args::OutputArgs;
 use crate::error::CliError;
@@ -22,29 +23,10 @@ impl Outputs {
     ///
     /// # Errors
     ///
-    /// One that could not be written, or two that are one.
-    pub(super) fn create(args: &OutputArgs) -> Result<Self, CliError> {
-        let named = [
-            ("--out", &args.out),
-            ("--dump-logits", &args.dump_logits),
-            ("--dump-trace", &args.dump_trace),
-        ];
-        let given: Vec<_> = named
-            .iter()
-            .filter_map(|(flag, path)| Some((*flag, path.as_ref()?)))
-            .collect();
-        for (index, (second, path)) in given.iter().enumerate() {
-            let same = |(_, other): &&(&str, &PathBuf)| {
-                place(other).is_some_and(|other| place(path) == Some(other))
-            };
-            if let Some((first, _)) = given[..index].iter().find(same) {
-                return Err(CliError::SameOutput {
-                    first,
-                    second,
-                    path: (*path).clone(),
-                });
-            }
-        }
+    /// One that could not be written, that is among `inputs`, or two that are
+    /// one; nothing has been opened then.
+    pub(super) fn create(args: &OutputArgs, inputs: &Inputs) -> Result<Self, CliError> {
+        guard::check(args, inputs)?;
         let create = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::create).transpose();
         Ok(Self {
             report: create(&args.out)?,
@@ -83,21 +65,5 @@ impl Outputs {
         };
         file.write(summary::json(report).as_bytes())?;
         file.commit()
-    }
-}
-
-/// Where a path leads, as far as it exists. Devices are no places: several
-/// outputs may go to /dev/null.
-fn place(path: &Path) -> Option<PathBuf> {
-    match path.metadata() {
-        Ok(metadata) if !metadata.is_file() => None,
-        Ok(_) => path.canonicalize().ok(),
-        Err(_) => {
-            let parent = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
-            Some(parent.join(path.file_name()?))
-        }
     }
 }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "the measured error goes into the docs")]
 
+mod gates;
 #[path = "math_hard_cases/mod.rs"]
 mod hard_cases;
 #[path = "math_oracle/mod.rs"]
@@ -172,11 +173,7 @@ fn ln64_error_ulp(x: f64) -> f64 {
 
 #[test]
 fn ln64_keeps_its_bound() {
-    let random_count = if std::env::var_os("K3_SLOW").is_some() {
-        200_000
-    } else {
-        8_000
-    };
+    let random_count = if gates::slow() { 200_000 } else { 8_000 };
     let mut random = Random(2);
     let mut inputs = Vec::new();
     for n in 0..random_count {

@@ -7,6 +7,7 @@
 
 #![allow(clippy::print_stdout, reason = "the counts are this test's product")]
 
+mod gates;
 #[path = "math_oracle/mod.rs"]
 mod oracle;
 
@@ -149,8 +150,7 @@ fn check_every_input(function: Function) {
 
 #[test]
 fn exp_and_tanh_are_correctly_rounded_everywhere() {
-    if std::env::var_os("K3_SLOW").is_none() {
-        println!("not run: K3_SLOW is not set");
+    if !gates::slow_only() {
         return;
     }
     // One after the other: each run uses all the threads.

@@ -2,20 +2,15 @@
 //! and bytes of a released checkpoint. They run when `K3_REFERENCE_DATA` names
 //! the folder that holds them.
 
-#![allow(clippy::print_stdout, reason = "says why nothing was checked")]
+mod gates;
 
 use k3_kernels::{Isa, KernelSet, e2m1_value, e8m0_scale};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
 
 /// The parsed file, or `None` when the data is not there to be used.
 fn load(name: &str) -> Option<Value> {
-    let Some(folder) = std::env::var_os("K3_REFERENCE_DATA") else {
-        println!("not run: K3_REFERENCE_DATA is not set");
-        return None;
-    };
-    let path = PathBuf::from(folder).join(name);
+    let path = gates::reference_data()?.join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     Some(serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
 }

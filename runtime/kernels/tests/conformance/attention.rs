@@ -58,6 +58,8 @@ fn kda_steps_equal_the_definition() {
     }
 }
 
+/// Factors of the scores: that of the released head width, one, and others.
+const SCALES: [f32; 4] = [0.072_168_78, 1.0, 0.25, -3.5];
 const ROPES: [usize; 6] = [0, 1, 7, 8, 9, 64];
 const POSITIONS: [usize; 7] = [0, 1, 3, 7, 8, 9, 19];
 
@@ -75,7 +77,7 @@ fn latent_scores_equal_the_definition() {
                     let qa = Floats::new(&qa, latent);
                     let q_rope = Floats::new(&q_rope, rope);
                     let cache = Floats::new(&cache, p);
-                    let scale = 0.072_168_78_f32;
+                    let scale = random.pick(&SCALES);
                     let what = format!("mla_scores_latent {latent}+{rope} x{positions} {class:?}");
                     against_scalar(&what, &unwritten(positions), p, |set, scores| {
                         (set.mla_scores_latent)(qa.get(), q_rope.get(), cache.get(), scale, scores);
@@ -114,7 +116,7 @@ fn expanded_scores_equal_the_definition() {
                         |len: usize| Floats::new(&values::f32s(random, class, len), nope);
                     let (q_nope, q_rope) = (floats(nope), floats(rope));
                     let (keys, ropes) = (floats(positions * nope), floats(positions * rope));
-                    let scale = 0.072_168_78_f32;
+                    let scale = random.pick(&SCALES);
                     let what = format!("mla_scores_expanded {nope}+{rope} x{positions} {class:?}");
                     against_scalar(&what, &unwritten(positions), p, |set, scores| {
                         (set.mla_scores_expanded)(
@@ -158,9 +160,10 @@ fn attention_over_snapshots_equals_the_definition() {
                     .collect();
                 let sources: Vec<&[f32]> = sources.iter().map(Floats::get).collect();
                 let fold = Floats::new(&values::f32s(random, class, len), count);
-                let what = format!("attn_res {count} sources of {len} {class:?}");
+                let eps = random.pick(&values::EPSILONS);
+                let what = format!("attn_res {count} sources of {len} {class:?} eps {eps}");
                 against_scalar(&what, &unwritten(len), count, |set, out| {
-                    (set.attn_res)(&sources, fold.get(), 1e-5, out);
+                    (set.attn_res)(&sources, fold.get(), eps, out);
                 });
             });
         }

@@ -23,11 +23,14 @@ impl Random {
     }
 
     /// One of `choices`.
-    fn pick(&mut self, choices: &[u32]) -> u32 {
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         let bound = u32::try_from(choices.len()).expect("short");
         choices[self.below(bound) as usize]
     }
 }
+
+/// Epsilons of the norms: the released one, another, none, and one that outweighs values.
+pub(crate) const EPSILONS: [f32; 4] = [1e-5, 1e-6, 0.0, 1.0];
 
 /// A class of f32 values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

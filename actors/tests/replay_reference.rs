@@ -1,10 +1,6 @@
 //! The replay of a trace recorded from the released model. Runs when
 //! `K3_REFERENCE_DATA` names the folder that holds `real/expert_trace.bin`.
 
-#![allow(clippy::print_stdout, reason = "says why nothing was checked")]
-
-use std::path::Path;
-
 use k3_actors::sim::{AccessModel, ReplayPolicy, ReplayReport, ReplaySettings, replay};
 use k3_config::CachePolicy;
 use k3_formats::ExpertTrace;
@@ -15,11 +11,7 @@ const EXPERT_BYTES: u64 = 17_547_264;
 const PICKS_PER_POSITION: u64 = 1472;
 
 fn trace() -> Option<ExpertTrace> {
-    let Some(root) = std::env::var_os("K3_REFERENCE_DATA").filter(|root| !root.is_empty()) else {
-        println!("not run: K3_REFERENCE_DATA is not set");
-        return None;
-    };
-    let path = Path::new(&root).join("real/expert_trace.bin");
+    let path = k3_testkit::gates::reference_data()?.join("real/expert_trace.bin");
     let bytes = std::fs::read(&path).expect("K3_REFERENCE_DATA holds real/expert_trace.bin");
     Some(ExpertTrace::parse(&path, &bytes).unwrap())
 }

@@ -175,8 +175,8 @@ fn io_uring_forbidden_by_a_filter() {
 /// One request for more than 2 GiB, the most a single system call reads.
 #[test]
 fn a_request_beyond_two_gib() {
-    if std::env::var_os("K3_SLOW").is_none() {
-        return note("not run: K3_SLOW is not set");
+    if !k3_formats::gates::slow_only() {
+        return;
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sparse");

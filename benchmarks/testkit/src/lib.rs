@@ -35,6 +35,8 @@ pub use error::TestkitError;
 pub use faulty::{Fault, FaultyReadAt};
 /// The forms of config.json a spec can ask for.
 pub use k3_formats::ConfigForm;
+/// Whether a test runs, and saying when it does not.
+pub use k3_formats::gates;
 /// The full-size checkpoint without its data.
 pub use k3_formats::replica;
 pub use reference::{AttentionForm, Forward, Mistake, Norm, Reference};

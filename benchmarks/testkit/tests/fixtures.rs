@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 
 use common::{differing, fixture_dirs, ids, read_f32s};
-use k3_testkit::{AttentionForm, Reference};
+use k3_testkit::{AttentionForm, Reference, gates};
 use serde_json::Value;
 
 const FORMS: [(&str, AttentionForm); 2] = [
@@ -19,7 +19,7 @@ const CONTINUED_LEN: usize = 1;
 
 #[test]
 fn equals_the_committed_logits() {
-    let slow = std::env::var_os("K3_SLOW").is_some_and(|value| value == "1");
+    let slow = gates::slow();
     let dirs = fixture_dirs();
     assert!(
         dirs.len() >= 3,

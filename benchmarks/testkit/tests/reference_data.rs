@@ -4,10 +4,8 @@
 
 mod common;
 
-use std::path::PathBuf;
-
 use common::{differing, ids, read_f32s};
-use k3_testkit::{AttentionForm, Reference};
+use k3_testkit::{AttentionForm, Reference, gates};
 use serde_json::Value;
 
 /// Prompts up to this length are continued greedily; with K3_SLOW=1 all are.
@@ -16,17 +14,13 @@ const CONTINUED_LEN: usize = 5;
 
 #[test]
 fn equals_the_expected_logits() {
-    let Some(data) = std::env::var_os("K3_REFERENCE_DATA") else {
-        #[allow(clippy::print_stderr, reason = "a skipped test says so")]
-        {
-            eprintln!("not run: K3_REFERENCE_DATA is not set");
-        }
+    let Some(data) = gates::reference_data() else {
         return;
     };
-    let root = PathBuf::from(data).join("k3tiny");
+    let root = data.join("k3tiny");
     let expected = std::fs::read(root.join("expected.json")).unwrap();
     let expected: Value = serde_json::from_slice(&expected).unwrap();
-    let slow = std::env::var_os("K3_SLOW").is_some_and(|value| value == "1");
+    let slow = gates::slow();
     let mut cases = 0;
     for (name, checkpoint) in expected["checkpoints"].as_object().unwrap() {
         let dir = root.join(checkpoint["dir"].as_str().unwrap());

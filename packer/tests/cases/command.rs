@@ -85,7 +85,7 @@ fn a_small_model_is_made_reported_and_replaced() {
     command.args(["--layers", "3", "--experts", "6", "--seed", "11"]);
     let (code, stdout, stderr) = output(&mut command);
     if code == 2 && stderr.contains("to be left free") {
-        println!("not run: less than 5 GB are free here");
+        k3_formats::gates::not_run("less than 5 GB are free here");
         return;
     }
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
@@ -115,7 +115,7 @@ fn the_whole_model_does_not_fit_and_is_refused_at_once() {
     if u128::from(available.blocks_available()) * u128::from(available.fragment_size())
         > 1_500_000_000_000
     {
-        println!("not run: this disk could hold the whole model");
+        k3_formats::gates::not_run("this disk could hold the whole model");
         return;
     }
     let (code, _, stderr) = output(k3_pack().arg("synth").arg(dir.path().join("model")));
@@ -146,7 +146,7 @@ fn ctrl_c_cleans_up() {
     while !shard.exists() {
         if let Some(status) = child.try_wait().unwrap() {
             assert_eq!(status.code(), Some(2), "refused for lack of space");
-            println!("not run: less than 13 GB are free here");
+            k3_formats::gates::not_run("less than 13 GB are free here");
             return;
         }
         assert!(started.elapsed() < Duration::from_secs(60));

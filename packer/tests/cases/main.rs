@@ -1,9 +1,6 @@
 //! Synthetic checkpoints end to end: made, opened, run, refused, interrupted.
 
-#![allow(
-    clippy::print_stdout,
-    reason = "tests tell what they measured and what did not run"
-)]
+#![allow(clippy::print_stdout, reason = "tests tell what they measured")]
 
 mod checkpoint;
 mod command;

@@ -1,9 +1,6 @@
 //! The tokenizer on the released vocabulary and on hostile input, against independent
 //! implementations and committed vectors.
-#![allow(
-    clippy::print_stdout,
-    reason = "tests report times and what is not run"
-)]
+#![allow(clippy::print_stdout, reason = "tests report times")]
 
 mod class_table;
 mod golden;

@@ -111,11 +111,7 @@ pub(crate) fn root() -> PathBuf {
         .expect("the workspace root")
 }
 
-/// The folder named by `K3_REFERENCE_DATA`, or a note that the test is not run.
+/// A file of the reference data, or a note that the test is not run.
 pub(crate) fn reference_data(file: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("K3_REFERENCE_DATA").map(|root| Path::new(&root).join(file));
-    if path.is_none() {
-        println!("not run: K3_REFERENCE_DATA is not set");
-    }
-    path
+    k3_formats::gates::reference_data().map(|root| root.join(file))
 }

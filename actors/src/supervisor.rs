@@ -225,12 +225,7 @@ impl Memory {
             reports.push((kind, report));
             Ok(arena)
         };
-        let window = |bytes: u64| {
-            let window = k3_io::AlignedWindow::capacity_for(bytes, alignment_bytes);
-            window
-                .expect("planned sizes fit an address space")
-                .next_multiple_of(4096)
-        };
+        let window = |bytes| window_bytes(bytes, alignment_bytes);
         let (release, ring_released) = bounded(1);
         let ring_bytes = plan.ring.place_count * plan.ring.place_bytes.next_multiple_of(4096);
         let ring = if plan.ring.place_count == 0 {
@@ -284,6 +279,13 @@ impl Memory {
             slots,
         })
     }
+}
+
+/// Room for a read of `bytes` anywhere in a file, in whole pages.
+fn window_bytes(bytes: u64, alignment_bytes: u64) -> u64 {
+    k3_io::AlignedWindow::capacity_for(bytes, alignment_bytes)
+        .expect("planned sizes fit an address space")
+        .next_multiple_of(4096)
 }
 
 fn trunk_blocks(program: &SweepProgram) -> Vec<TrunkBlock> {

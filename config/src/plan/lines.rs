@@ -92,21 +92,28 @@ pub(super) fn fixed_needs(
     trunk: &Trunk,
 ) -> Vec<Need> {
     assert!(shape.positions > 0 && shape.logit_rows <= shape.positions);
-    let footprint = request.footprint;
-    let without_logits = (request.workspace)(WorkspaceShape {
-        logit_rows: 0,
-        ..shape
-    });
-    let with_logits = (request.workspace)(shape);
-    assert!(
-        with_logits >= without_logits,
-        "a larger shape takes no less"
-    );
-    let per_sequence = u128::from(footprint.state_bytes_fixed)
-        + u128::from(footprint.state_bytes_per_position) * u128::from(shape.context_positions);
-    let states = per_sequence.checked_mul(u128::from(request.sequences));
-    let rows = request.layout.window_bytes(footprint.embedding_row_bytes);
-    let rows = u128::from(rows) * u128::from(shape.positions);
+    let mut needs = resident_needs(request);
+    needs.push(states_need(request, shape));
+    needs.extend(workspace_needs(request, shape));
+    needs.push(Need::new(
+        LineKind::SpeculationLog,
+        request.speculation_log_bytes,
+        if request.speculation_log_bytes == 0 {
+            "no drafts"
+        } else {
+            "to take drafts back"
+        },
+    ));
+    needs.push(Need::new(
+        LineKind::Lookahead,
+        trunk.lookahead_bytes,
+        lookahead_why(trunk),
+    ));
+    needs
+}
+
+/// What is there before the first sequence.
+fn resident_needs(request: &PlanRequest<'_>) -> Vec<Need> {
     vec![
         Need::new(
             LineKind::Baseline,
@@ -125,16 +132,42 @@ pub(super) fn fixed_needs(
         ),
         Need::new(
             LineKind::Vectors,
-            footprint.vector_bytes,
+            request.footprint.vector_bytes,
             "norms, biases, small tensors",
         ),
-        Need::new(
-            LineKind::States,
-            // Far beyond any budget it no longer matters by how much, only
-            // that the sum of all lines stays within 128 bits.
-            states.unwrap_or(u128::MAX).min(u128::MAX / 4),
-            states_why(request, shape),
-        ),
+    ]
+}
+
+fn states_need(request: &PlanRequest<'_>, shape: WorkspaceShape) -> Need {
+    let footprint = request.footprint;
+    let per_sequence = u128::from(footprint.state_bytes_fixed)
+        + u128::from(footprint.state_bytes_per_position) * u128::from(shape.context_positions);
+    let states = per_sequence.checked_mul(u128::from(request.sequences));
+    Need::new(
+        LineKind::States,
+        // Far beyond any budget it no longer matters by how much, only that the
+        // sum of all lines stays within 128 bits.
+        states.unwrap_or(u128::MAX).min(u128::MAX / 4),
+        states_why(request, shape),
+    )
+}
+
+/// The buffers of a sweep, those for logits apart.
+fn workspace_needs(request: &PlanRequest<'_>, shape: WorkspaceShape) -> [Need; 2] {
+    let without_logits = (request.workspace)(WorkspaceShape {
+        logit_rows: 0,
+        ..shape
+    });
+    let with_logits = (request.workspace)(shape);
+    assert!(
+        with_logits >= without_logits,
+        "a larger shape takes no less"
+    );
+    let rows = request
+        .layout
+        .window_bytes(request.footprint.embedding_row_bytes);
+    let rows = u128::from(rows) * u128::from(shape.positions);
+    [
         Need::new(
             LineKind::Activations,
             u128::from(without_logits) + rows,
@@ -151,20 +184,6 @@ pub(super) fn fixed_needs(
                 "position with logits",
                 "positions with logits",
             ),
-        ),
-        Need::new(
-            LineKind::SpeculationLog,
-            request.speculation_log_bytes,
-            if request.speculation_log_bytes == 0 {
-                "no drafts"
-            } else {
-                "to take drafts back"
-            },
-        ),
-        Need::new(
-            LineKind::Lookahead,
-            trunk.lookahead_bytes,
-            lookahead_why(trunk),
         ),
     ]
 }

@@ -158,16 +158,7 @@ fn check_crate(root: &Path, rule: &Rule, faults: &mut Vec<String>) -> Result<()>
     if inherits.and_then(toml::Value::as_bool) != Some(true) {
         faults.push(format!("{name}: does not inherit the workspace lints"));
     }
-    for table in ["dependencies", "build-dependencies"] {
-        for dependency in names(&manifest, table) {
-            if dependency.starts_with("k3-") && !rule.allowed.contains(&dependency) {
-                faults.push(format!("{name}: may not depend on {dependency}"));
-            }
-            if dependency.starts_with("tokio") && !ASYNC_ALLOWED.contains(&name) {
-                faults.push(format!("{name}: may not depend on {dependency}"));
-            }
-        }
-    }
+    check_dependencies(&manifest, name, rule.allowed, faults);
     let crate_root = ["lib.rs", "main.rs"]
         .iter()
         .map(|file| directory.join("src").join(file))
@@ -185,7 +176,66 @@ fn manifest(path: &Path) -> Result<toml::Table> {
     text.parse().with_context(|| path.display().to_string())
 }
 
-fn names<'a>(manifest: &'a toml::Table, table: &str) -> impl Iterator<Item = &'a str> {
-    let table = manifest.get(table).and_then(toml::Value::as_table);
-    table.into_iter().flatten().map(|(name, _)| name.as_str())
+fn check_dependencies(
+    manifest: &toml::Table,
+    name: &str,
+    allowed: &[&str],
+    faults: &mut Vec<String>,
+) {
+    for dependency in dependencies(manifest) {
+        let is_foreign = dependency.starts_with("k3-") && !allowed.contains(&dependency);
+        let is_async = dependency.starts_with("tokio") && !ASYNC_ALLOWED.contains(&name);
+        if is_foreign || is_async {
+            faults.push(format!("{name}: may not depend on {dependency}"));
+        }
+    }
+}
+
+/// The packages a crate is built with, on any target.
+fn dependencies(manifest: &toml::Table) -> impl Iterator<Item = &str> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let targets = targets
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, target)| target.as_table());
+    std::iter::once(manifest)
+        .chain(targets)
+        .flat_map(|scope| ["dependencies", "build-dependencies"].map(|table| scope.get(table)))
+        .filter_map(|table| table?.as_table())
+        .flatten()
+        .map(|(name, value)| {
+            // Under another name it is still that package.
+            let package = value.get("package").and_then(toml::Value::as_str);
+            package.unwrap_or(name)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_found_in_every_table() {
+        for text in [
+            "[dependencies]\nk3-io.workspace = true",
+            "[build-dependencies]\nk3-io = { path = \"x\" }",
+            "[dependencies]\nx = { package = \"k3-io\", path = \"x\" }",
+            "[target.'cfg(unix)'.dependencies]\nk3-io.workspace = true",
+            "[target.x86_64-unknown-linux-gnu.build-dependencies]\ntokio = \"1\"",
+        ] {
+            let manifest = text.parse().unwrap();
+            let mut faults = Vec::new();
+            check_dependencies(&manifest, "k3-models", &["k3-config"], &mut faults);
+            assert_eq!(faults.len(), 1, "{text}");
+        }
+        let fine = "[dependencies]\nk3-config.workspace = true\n[dev-dependencies]\ntokio = \"1\"";
+        let mut faults = Vec::new();
+        check_dependencies(
+            &fine.parse().unwrap(),
+            "k3-models",
+            &["k3-config"],
+            &mut faults,
+        );
+        assert!(faults.is_empty(), "{faults:?}");
+    }
 }

@@ -3,6 +3,9 @@
 /// Longest source file, in lines.
 const LINES_MAX: usize = 600;
 
+/// Longest function outside tests, in lines.
+const FUNCTION_LINES_MAX: usize = 70;
+
 /// Longest line of code or prose, in characters; tables and addresses may
 /// need it all.
 const COLUMNS_MAX: usize = 200;
@@ -65,11 +68,64 @@ pub(crate) fn check(file: &str, content: &str, faults: &mut Vec<String>) {
     if file.contains("/tests/") || file.contains("benchmarks/") {
         return;
     }
+    if !file.ends_with("/tests.rs") {
+        for (line, name, count) in long_functions(content) {
+            faults.push(format!(
+                "{file}:{line}: fn {name} has {count} lines, at most {FUNCTION_LINES_MAX}"
+            ));
+        }
+    }
     if content.contains(&["#[ign", "ore"].concat()) {
         faults.push(format!(
             "{file}: slow tests are gated by K3_SLOW, not ignored"
         ));
     }
+}
+
+/// Functions that are too long: line number, name and length. Relies on the formatter: a
+/// function ends with the first brace alone that stands below its first line's beginning.
+/// Test modules come last in a file and are not looked at.
+fn long_functions(content: &str) -> Vec<(usize, &str, usize)> {
+    let lines: Vec<&str> = content.lines().collect();
+    let code_end = lines
+        .windows(2)
+        .position(|pair| pair[0].starts_with("#[cfg(test)]") && pair[1].ends_with('{'))
+        .unwrap_or(lines.len());
+    let mut long = Vec::new();
+    for (start, line) in lines[..code_end].iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let Some(name) = function_name(code) else {
+            continue;
+        };
+        let end_brace = format!("{indent}}}");
+        let end = lines[start..].iter().position(|line| {
+            *line == end_brace
+                // One line, or a declaration without a body.
+                || line.starts_with(indent)
+                    && !line[indent.len()..].starts_with(' ')
+                    && line.ends_with(['}', ';'])
+        });
+        match end {
+            Some(end) if end + 1 > FUNCTION_LINES_MAX => long.push((start + 1, name, end + 1)),
+            _ => {}
+        }
+    }
+    long
+}
+
+/// The name of the function that begins on this line.
+fn function_name(code: &str) -> Option<&str> {
+    let before = code.find("fn ")?;
+    let is_start = code[..before].split_whitespace().all(|word| {
+        matches!(
+            word,
+            "pub" | "const" | "async" | "unsafe" | "extern" | "\"C\""
+        ) || word.starts_with("pub(")
+    });
+    let name = &code[before + 3..];
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    (is_start && end > 0).then(|| &name[..end])
 }
 
 /// Whether a crate root defines anything itself.
@@ -98,6 +154,29 @@ mod tests {
         let mut faults = Vec::new();
         check(file, content, &mut faults);
         faults.len()
+    }
+
+    #[test]
+    fn functions_are_measured_to_their_brace() {
+        let function = |lines: usize, indent: &str| {
+            let body = format!("{indent}    if x {{\n{indent}    }}\n").repeat((lines - 2) / 2);
+            format!("{indent}pub(crate) const fn f(\n{indent}) {{\n{body}{indent}}}\n")
+        };
+        for indent in ["", "    "] {
+            assert_eq!(faults("a/src/x.rs", &function(70, indent)), 1);
+            assert_eq!(faults("a/src/x.rs", &function(68, indent)), 0);
+        }
+        let declared = format!("    fn f(\n    );\n    fn g() {{}}\n{}", "\n".repeat(90));
+        assert_eq!(faults("a/src/x.rs", &declared), 0);
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", function(90, "    "));
+        assert_eq!(faults("a/src/x.rs", &tests), 0);
+        assert_eq!(faults("a/src/tests.rs", &function(90, "")), 0);
+        assert_eq!(function_name("pub(in super) unsafe fn ab<T>("), None);
+        assert_eq!(
+            function_name("pub unsafe extern \"C\" fn ab<T>("),
+            Some("ab")
+        );
+        assert_eq!(function_name("let f = fn (x)"), None);
     }
 
     #[test]

@@ -1,4 +1,8 @@
 //! The arguments of `k3` itself: generation.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "doc comments here are help texts, brackets included"
+)]
 
 use std::path::PathBuf;
 

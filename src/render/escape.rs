@@ -29,7 +29,7 @@ pub(crate) fn line(text: &str) -> String {
     format!("{head} [{left_out} characters left out] {tail}")
 }
 
-/// A message that may be a list: as [`line`] for each of its lines, the further
+/// A message that may be a list: as [`line()`] for each of its lines, the further
 /// ones indented.
 pub(crate) fn message(text: &str) -> String {
     let mut lines = text.split('\n');

@@ -6,8 +6,9 @@ use k3_config::{
 };
 use k3_models::WorkspaceSize;
 
-/// Code, stacks, runtime and the allocator's slack, measured as VmHWM less
-/// everything else that is planned (`k3 plan` prints it as a line).
+/// An allowance for code, stacks, runtime and the allocator's slack. A whole
+/// run of a tiny checkpoint peaks far below it (its report says where); the
+/// rest is for what grows with a model and is not worth a line of its own.
 pub const BASELINE_BYTES: u64 = 48 << 20;
 
 /// What a plan depends on besides the model and the budget.

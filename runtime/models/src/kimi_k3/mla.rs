@@ -222,7 +222,7 @@ impl KimiK3Run<'_> {
     }
 
     /// Multiplies the heads by their output gate, where the model has one.
-    pub(crate) fn mla_gate(&mut self, _layer: usize) {
+    pub(crate) fn mla_gate(&mut self) {
         let config = self.model.config();
         if !config.mla_use_output_gate {
             return;

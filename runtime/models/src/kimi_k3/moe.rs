@@ -198,8 +198,7 @@ impl KimiK3Run<'_> {
         let (results, weights) = (&workspace.results, &workspace.pick_weights);
         let (norm, kernels) = (&workspace.vectors.expert_norm, self.model.kernels);
         let use_norm = config.latent_moe_use_norm;
-        let mut sums_rest = &mut workspace.expert_in[..used];
-        let sums = &mut *sums_rest;
+        let sums = &mut workspace.expert_in[..used];
         let workers = worth(self.workers, used * top_k);
         split_units(workers, sums, latent, |first, piece| {
             for (offset, sum) in piece.chunks_exact_mut(latent).enumerate() {
@@ -211,8 +210,7 @@ impl KimiK3Run<'_> {
                 }
             }
         });
-        sums_rest = &mut workspace.expert_in[..used];
-        for (sum, out) in sums_rest
+        for (sum, out) in sums
             .chunks_exact(latent)
             .zip(mixture.chunks_exact_mut(latent))
         {

@@ -289,7 +289,7 @@ impl<'a> KimiK3Run<'a> {
             Op::KdaG => self.kda_attention(layer),
             Op::MlaQA => self.mla_query_norm(),
             Op::MlaKvA => self.mla_append_latents(layer),
-            Op::MlaKvB => self.mla_gate(layer),
+            Op::MlaKvB => self.mla_gate(),
             Op::AttentionOut => self.end_attention(layer),
             Op::DenseUp | Op::SharedUp => self.activate(op),
             _ => {}

@@ -1,7 +1,7 @@
 //! The small tensors, resident as stored and widened layer by layer.
 //!
-//! Kept in their stored type: the taps of K3's convolutions alone would double
-//! in f32, and widening a layer's vectors costs far less than one matrix row.
+//! Kept in their stored type: those stored as bf16 would double in f32, and
+//! widening a layer's vectors costs next to nothing beside its matrices.
 
 use k3_formats::{Dtype, TensorRef};
 use k3_kernels::KernelSet;

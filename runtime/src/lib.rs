@@ -13,6 +13,7 @@
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
+//! | [`statistics`] | medians and spreads of measurements |
 //!
 //! # Invariants
 //!
@@ -34,6 +35,7 @@ pub mod resident;
 pub mod sampler;
 pub mod session;
 pub mod source;
+pub mod statistics;
 
 pub use checkpoint::{Checkpoint, CheckpointPaths};
 pub use error::RunError;

@@ -9,6 +9,7 @@
 //! | [`experts`] | its books: slots, policies, counts; no threads, no I/O |
 //! | [`sim`] | replays of expert traces through the same books |
 //! | [`source`] | both behind the trait the forward loop is fed from |
+//! | `prefault` | the helper that touches memory ahead of the reads |
 //! | [`supervisor`] | ordered start and stop |
 //!
 //! # Invariants
@@ -25,6 +26,7 @@ pub mod cache;
 pub mod error;
 pub mod experts;
 pub mod planning;
+mod prefault;
 mod rows;
 pub mod sim;
 pub mod source;
@@ -34,5 +36,6 @@ pub mod trunk;
 mod units;
 
 pub use error::ActorError;
+pub use prefault::PrefaultCounts;
 pub use source::{StreamLease, StreamingSource, SweepReads};
 pub use supervisor::{ShutdownReport, StreamSettings, Supervisor};

@@ -9,6 +9,7 @@ use k3_runtime::{RunError, WeightSource};
 
 use crate::cache::{ExpertCounts, ExpertHandle, ExpertLease};
 use crate::error::ActorError;
+use crate::prefault::PrefaultStatus;
 use crate::rows::RowReader;
 use crate::trunk::{TrunkCounts, TrunkHandle};
 
@@ -41,6 +42,8 @@ pub struct StreamingSource {
     pub(crate) trunk: TrunkHandle,
     /// `None` for a model without experts.
     pub(crate) experts: Option<ExpertHandle>,
+    /// Whether the memory planned for all this could be had.
+    pub(crate) memory: PrefaultStatus,
 }
 
 /// The right to read one block, row or expert.
@@ -84,6 +87,7 @@ impl WeightSource for StreamingSource {
     type Lease<'a> = StreamLease;
 
     fn begin_sweep(&mut self, sweep: &Sweep) -> Result<(), RunError> {
+        self.memory.check()?;
         self.trunk.begin(sweep.logit_row_count() > 0)?;
         if let Some(experts) = &mut self.experts {
             experts.begin()?;

@@ -1,9 +1,10 @@
 //! Starts everything in order, and stops it in reverse.
 //!
-//! Up: files, memory, the read engine, the streamer and the cache. Down: the
-//! streamer and the cache drop what is queued and wait for what is in flight,
-//! then the engine ends, then memory is unmapped; a lease that still lives
-//! keeps its memory for as long as it does.
+//! Up: files, memory, the read engine, the helper that touches memory, the
+//! streamer and the cache. Down: the streamer and the cache drop what is queued
+//! and wait for what is in flight, then the helper and the engine end, then
+//! memory is unmapped; a lease that still lives keeps its memory for as long as
+//! it does.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use k3_runtime::Checkpoint;
 use crate::cache::{CacheSettings, ExpertHandle, ExpertPlaces};
 use crate::error::ActorError;
 use crate::experts::{CacheCounters, CacheShape, eviction_policy};
+use crate::prefault::{Prefault, PrefaultCounts};
 use crate::rows::RowReader;
 use crate::source::StreamingSource;
 use crate::trunk::{TrunkBlock, TrunkHandle, TrunkSettings};
@@ -48,6 +50,7 @@ pub type WrapEngine = dyn Fn(Arc<dyn ReadEngine>, Arc<FileTable>) -> Arc<dyn Rea
 #[derive(Debug)]
 pub struct Supervisor {
     source: StreamingSource,
+    prefault: Prefault,
     engine: Arc<dyn ReadEngine>,
     table: Arc<FileTable>,
     pages: Vec<(LineKind, PageReport)>,
@@ -88,6 +91,9 @@ impl Supervisor {
         if let Some(wrap) = wrap {
             engine = wrap(engine, Arc::clone(&table));
         }
+        // Small ones first: the ring is in use at once, a cache takes a while.
+        memory.arenas.sort_by_key(|arena| arena.len_bytes());
+        let prefault = Prefault::spawn(memory.arenas, Arc::clone(&engine))?;
         let trunk = TrunkSettings {
             blocks: trunk_blocks(model.program()),
             pinned: plan.pinned.clone(),
@@ -117,7 +123,9 @@ impl Supervisor {
                 rows,
                 trunk,
                 experts,
+                memory: prefault.status(),
             },
+            prefault,
             engine,
             table,
             pages: memory.reports,
@@ -154,6 +162,12 @@ impl Supervisor {
         experts.map(ExpertHandle::counters).unwrap_or_default()
     }
 
+    /// How much of the memory has been touched ahead of the reads.
+    #[must_use]
+    pub fn prefault_counts(&self) -> PrefaultCounts {
+        self.prefault.status().counts()
+    }
+
     /// The pages each part of the plan got.
     #[must_use]
     pub fn pages(&self) -> &[(LineKind, PageReport)] {
@@ -164,6 +178,7 @@ impl Supervisor {
     #[must_use]
     pub fn fallbacks(&self) -> Vec<String> {
         let mut lines = self.engine.caps().fallbacks;
+        lines.extend(self.prefault.status().fallback());
         for line in self.table.fallbacks() {
             if !lines.contains(&line) {
                 lines.push(line);
@@ -190,6 +205,7 @@ impl Supervisor {
             failures.extend(experts.stop().err());
         }
         self.source.rows.drain();
+        failures.extend(self.prefault.stop().err());
         self.engine.shutdown();
         ShutdownReport {
             counters: self.engine.counters(),

@@ -39,6 +39,10 @@ pub struct MemoryReport {
     pub peak_bytes: Option<u64>,
     /// Reserved huge pages in use, which `VmHWM` leaves out.
     pub hugetlb_bytes: u64,
+    /// Bytes of the arenas that were touched ahead of the reads.
+    pub prefault_bytes: u64,
+    /// Time that took, beside the run.
+    pub prefault_seconds: f64,
     /// Pages of each arena.
     pub arenas: Vec<ArenaReport>,
 }
@@ -63,6 +67,8 @@ pub struct EngineReport {
     pub kind: String,
     /// Each device.
     pub devices: Vec<DeviceReport>,
+    /// Arena memory registered with the kernel, on all devices.
+    pub registered_bytes: u64,
     /// Time with a request queued or in flight on any device.
     pub busy_seconds: f64,
     /// Bytes the devices transferred, per second of that time.

@@ -71,6 +71,7 @@ pub(super) struct Stopped {
     vector_bytes: u64,
     memory: MemoryReport,
     engine: &'static str,
+    registered_bytes: u64,
     /// The engine's busy time when the last token was there.
     busy_seconds: f64,
     counters: EngineCounters,
@@ -143,15 +144,20 @@ impl Streaming {
             pages_asked: page_name(pages.asked).to_owned(),
             pages: page_name(pages.got).to_owned(),
         };
+        let prefault = self.supervisor.prefault_counts();
         let memory = MemoryReport {
             budget_bytes: self.plan.budget.total.0,
             planned_bytes: self.plan.planned.0,
             peak_bytes: process.peak_bytes(),
             hugetlb_bytes: process.hugetlb_bytes,
+            prefault_bytes: prefault.touched_bytes,
+            prefault_seconds: prefault.seconds,
             arenas: self.supervisor.pages().iter().map(arena).collect(),
         };
         let counters = self.supervisor.counters();
-        let engine = match self.supervisor.caps().kind {
+        let caps = self.supervisor.caps();
+        let registered = caps.devices.iter().map(|device| device.fixed_bytes as u64);
+        let engine = match caps.kind {
             k3_io::EngineKind::Pread => "pread",
             k3_io::EngineKind::Uring => "io_uring",
         };
@@ -161,6 +167,7 @@ impl Streaming {
             vector_bytes: self.vector_bytes,
             memory,
             engine,
+            registered_bytes: registered.sum(),
             busy_seconds: counters.busy_seconds,
             fallbacks,
             down: self.supervisor.shutdown(),
@@ -183,7 +190,10 @@ impl Stopped {
         let cache = &self.down.cache;
         StreamingReport {
             memory: self.memory,
-            engine: engine_report(self.engine, &self.counters, self.busy_seconds),
+            engine: EngineReport {
+                registered_bytes: self.registered_bytes,
+                ..engine_report(self.engine, &self.counters, self.busy_seconds)
+            },
             bytes: BytesReport::new(&sweeps, self.vector_bytes, device_bytes),
             cache: CacheReport::new(&sweeps, cache.evictions, cache.bypassed, pinned_share),
             time: TimeReport::new(&sweeps, self.busy_seconds),
@@ -215,6 +225,7 @@ fn engine_report(kind: &str, counters: &EngineCounters, busy_seconds: f64) -> En
         devices: devices.collect(),
         busy_seconds,
         bytes_per_second,
+        ..EngineReport::default()
     }
 }
 

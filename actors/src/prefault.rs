@@ -1,0 +1,243 @@
+//! The helper that touches planned memory ahead of the reads.
+//!
+//! Fresh memory costs a page fault at first touch, in a guest one of the host
+//! as well. Left to the reads, that time would be the engine's. This thread
+//! touches the arenas in the order in which they fill, tells the engine how far
+//! it has come, so that it can register buffers, and ends. Memory that the
+//! system does not have is found here, as an error before the next sweep.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use k3_io::{EngineError, HugeArena, PrefaultMethod, ReadEngine};
+use parking_lot::Mutex;
+
+use crate::error::ActorError;
+
+const NAME: &str = "k3-prefault";
+
+/// How far the helper has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PrefaultCounts {
+    /// Bytes of the arenas.
+    pub total_bytes: u64,
+    /// Bytes touched.
+    pub touched_bytes: u64,
+    /// Time it took.
+    pub seconds: f64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: PrefaultCounts,
+    /// Nothing may be touched ahead here: pages come with the first reads.
+    is_refused: bool,
+    error: Option<EngineError>,
+}
+
+/// What others see of the helper.
+#[derive(Debug, Clone)]
+pub(crate) struct PrefaultStatus(Arc<Mutex<State>>);
+
+impl PrefaultStatus {
+    /// Whether memory could be had so far.
+    pub(crate) fn check(&self) -> Result<(), ActorError> {
+        let error = self.0.lock().error.clone();
+        error.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    pub(crate) fn counts(&self) -> PrefaultCounts {
+        self.0.lock().counts
+    }
+
+    pub(crate) fn fallback(&self) -> Option<String> {
+        self.0.lock().is_refused.then(|| {
+            "memory is touched by the first reads: the system allows neither \
+             MADV_POPULATE_WRITE nor locking"
+                .to_owned()
+        })
+    }
+}
+
+/// The helper. Dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct Prefault {
+    stop: Arc<AtomicBool>,
+    status: PrefaultStatus,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Prefault {
+    /// Starts touching `arenas`, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// A thread the system refuses to start.
+    pub(crate) fn spawn(
+        arenas: Vec<Arc<HugeArena>>,
+        engine: Arc<dyn ReadEngine>,
+    ) -> Result<Self, ActorError> {
+        let total_bytes = arenas.iter().map(|arena| arena.len_bytes() as u64).sum();
+        let state = State {
+            counts: PrefaultCounts {
+                total_bytes,
+                ..PrefaultCounts::default()
+            },
+            ..State::default()
+        };
+        let status = PrefaultStatus(Arc::new(Mutex::new(state)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let toucher = Toucher {
+            engine,
+            stop: Arc::clone(&stop),
+            status: status.clone(),
+            started: Instant::now(),
+        };
+        let thread = std::thread::Builder::new()
+            .name(NAME.to_owned())
+            .spawn(move || toucher.run(&arenas))
+            .map_err(|source| ActorError::Thread { name: NAME, source })?;
+        Ok(Self {
+            stop,
+            status,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn status(&self) -> PrefaultStatus {
+        self.status.clone()
+    }
+
+    /// Ends it after the step at hand.
+    ///
+    /// # Errors
+    ///
+    /// [`ActorError::Panicked`] when it died of a bug.
+    pub(crate) fn stop(&mut self) -> Result<(), ActorError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        thread
+            .join()
+            .map_err(|_| ActorError::Panicked { name: NAME })
+    }
+}
+
+impl Drop for Prefault {
+    fn drop(&mut self) {
+        // The error was the run's to report; here only the thread's end counts.
+        let _ = self.stop();
+    }
+}
+
+/// The thread's own.
+struct Toucher {
+    engine: Arc<dyn ReadEngine>,
+    stop: Arc<AtomicBool>,
+    status: PrefaultStatus,
+    started: Instant,
+}
+
+impl Toucher {
+    fn run(&self, arenas: &[Arc<HugeArena>]) {
+        let mut before_bytes = 0;
+        for arena in arenas {
+            let touched = arena.prefault(0..arena.len_bytes(), |bytes| {
+                self.engine.memory_ready(arena, 0..bytes);
+                let counts = &mut self.status.0.lock().counts;
+                counts.touched_bytes = before_bytes + bytes as u64;
+                counts.seconds = self.started.elapsed().as_secs_f64();
+                !self.stop.load(Ordering::Relaxed)
+            });
+            match touched {
+                Ok(PrefaultMethod::FirstTouch) => {
+                    self.status.0.lock().is_refused = true;
+                    return;
+                }
+                Ok(PrefaultMethod::Populate | PrefaultMethod::LockUnlock) => {}
+                Err(error) => {
+                    self.status.0.lock().error = Some(error);
+                    return;
+                }
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            before_bytes += arena.len_bytes() as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::time::Duration;
+
+    use k3_io::{DirectPolicy, EngineConfig, EnginePreference, FileTable, PagePolicy, open_engine};
+
+    use super::*;
+
+    const ARENA_BYTES: usize = 3 << 20;
+
+    fn engine(arenas: &[Arc<HugeArena>]) -> Arc<dyn ReadEngine> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[7; 4096]).unwrap();
+        let table = FileTable::open(&[file.path().to_owned()], DirectPolicy::Probe).unwrap();
+        let config = EngineConfig {
+            arenas: arenas.to_vec(),
+            ..EngineConfig::default()
+        };
+        open_engine(Arc::new(table), &config, EnginePreference::Uring).unwrap()
+    }
+
+    fn arenas() -> Vec<Arc<HugeArena>> {
+        let reserve = || {
+            HugeArena::reserve(ARENA_BYTES, PagePolicy::Small)
+                .unwrap()
+                .0
+        };
+        vec![reserve(), reserve()]
+    }
+
+    #[test]
+    fn every_arena_is_touched_and_registered_where_that_is_allowed() {
+        let arenas = arenas();
+        let engine = engine(&arenas);
+        let mut helper = Prefault::spawn(arenas.clone(), Arc::clone(&engine)).unwrap();
+        let status = helper.status();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while status.counts().touched_bytes < status.counts().total_bytes {
+            assert!(Instant::now() < deadline, "{:?}", status.counts());
+            std::thread::yield_now();
+        }
+        helper.stop().unwrap();
+        status.check().unwrap();
+        assert_eq!(status.counts().total_bytes, 2 * ARENA_BYTES as u64);
+        for arena in &arenas {
+            assert_eq!(arena.resident().unwrap().resident_bytes, ARENA_BYTES as u64);
+        }
+        engine.shutdown();
+        let caps = engine.caps();
+        let fixed: usize = caps.devices.iter().map(|device| device.fixed_bytes).sum();
+        assert!(
+            fixed == 2 * ARENA_BYTES || !caps.fallbacks.is_empty() || caps.devices.is_empty(),
+            "neither registered nor said why: {caps:?}"
+        );
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error_for_the_next_sweep() {
+        let status = PrefaultStatus(Arc::new(Mutex::new(State::default())));
+        status.check().unwrap();
+        status.0.lock().error = Some(EngineError::Prefault {
+            offset: 0,
+            bytes: 16 << 20,
+            reason: "Cannot allocate memory".to_owned(),
+        });
+        let error = status.check().unwrap_err().to_string();
+        assert!(error.contains("Cannot allocate memory"), "{error}");
+    }
+}

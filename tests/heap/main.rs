@@ -1,0 +1,189 @@
+//! Once a run has started, all big memory is there: what is allocated from then
+//! on is small, and it does not add up.
+//!
+//! A process-wide allocator counts, so this file holds a single test.
+
+#![allow(
+    unsafe_code,
+    reason = "a counting allocator cannot be written without; it forwards every call"
+)]
+
+mod counting;
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use k3_actors::planning::{PlanInputs, plan_run};
+use k3_actors::{StreamSettings, Supervisor};
+use k3_config::{ArenaLayout, Bytes, CachePolicy, MemoryBudget, Origin, Pins};
+use k3_formats::gates;
+use k3_formats::synth::{Resizing, Vision, released_config};
+use k3_io::{DirectPolicy, EngineConfig, EnginePreference, PagePolicy};
+use k3_kernels::{KernelSet, argmax};
+use k3_models::ModelFamily as _;
+use k3_models::kimi_k3::{AttentionForm, KimiK3};
+use k3_pack::synth::{Content, SynthPlan, SynthSettings, write};
+use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, Session, SessionSettings};
+use k3_testkit::TinySpec;
+
+use counting::{Counting, Growth, Mark};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const TOKENS: usize = 100;
+const PROMPT: [u32; 3] = [1, 2, 3];
+const CONTEXT: usize = PROMPT.len() + TOKENS;
+/// Bounds at released dimensions; logits of a position are 0.66 MB.
+const LARGEST_BYTES_MAX: usize = 1 << 20;
+const NET_BYTES_MAX: usize = 16 << 20;
+/// Free disk below which 19 GB are not written for a test.
+const FREE_BYTES_MIN: u64 = 30_000_000_000;
+
+/// A run of 100 tokens.
+struct Case<'a> {
+    dir: &'a Path,
+    block_bytes: u64,
+    budget: Bytes,
+    layout: ArenaLayout,
+    pages: PagePolicy,
+    engine: EngineConfig,
+    threads: usize,
+}
+
+impl Case<'_> {
+    /// Streams a prompt and 100 tokens; what was allocated from the moment
+    /// everything had started.
+    fn growth(&self) -> Growth {
+        let checkpoint = Checkpoint::open(&CheckpointPaths {
+            model_dir: self.dir.to_owned(),
+            roots: Vec::new(),
+            config: None,
+        });
+        let checkpoint = Arc::new(checkpoint.unwrap());
+        let model = KimiK3::new(
+            checkpoint.bind(None).unwrap(),
+            AttentionForm::Latent,
+            KernelSet::detect(),
+            self.block_bytes,
+            |tensor, out| checkpoint.read_tensor(tensor, out),
+        );
+        let model = model.unwrap();
+        let inputs = PlanInputs {
+            context_positions: CONTEXT as u64,
+            chunk_positions: PROMPT.len() as u64,
+            logit_rows: 1,
+            workers: self.threads as u64,
+            vocabulary_bytes: 0,
+            index_bytes: 0,
+            in_flight_bytes: self.engine.in_flight_bytes as u64,
+            layout: self.layout,
+            slots: None,
+            pins: Pins::Spread,
+        };
+        let budget = MemoryBudget::given(self.budget, Origin::Default);
+        let workspace = |size: &_| model.workspace_bytes(size);
+        let plan = plan_run(&model.footprint(), &workspace, &budget, &inputs).unwrap();
+        let settings = StreamSettings {
+            engine: EnginePreference::Uring,
+            engine_config: self.engine.clone(),
+            direct: DirectPolicy::Probe,
+            pages: self.pages,
+            policy: CachePolicy::DeepLayers,
+        };
+        let mut supervisor =
+            Supervisor::start(&model, &checkpoint, &plan, &settings, None).unwrap();
+        let pool = ComputePool::new(self.threads).unwrap();
+        let settings = SessionSettings {
+            context_positions: CONTEXT,
+            chunk_positions: PROMPT.len(),
+            all_logits: false,
+        };
+        let cancel = Cancel::default();
+        let mut session = Session::new(&model, supervisor.source(), &pool, settings, cancel);
+        let mark = Mark::new();
+        let mut logits = session.append_for_logits(&PROMPT).unwrap();
+        for _ in 0..TOKENS {
+            let token = u32::try_from(argmax(&logits).unwrap()).unwrap();
+            logits = session.append_for_logits(&[token]).unwrap();
+        }
+        drop(logits);
+        let growth = mark.growth();
+        assert_eq!(session.position(), CONTEXT);
+        drop(session);
+        assert!(supervisor.shutdown().failures.is_empty());
+        growth
+    }
+}
+
+#[test]
+fn a_run_of_100_tokens_allocates_little_and_keeps_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    TinySpec::small(7).generate().write_to(dir.path()).unwrap();
+    let tiny = Case {
+        dir: dir.path(),
+        block_bytes: 4 << 10,
+        budget: Bytes(96 << 20),
+        layout: ArenaLayout::PAGES_4K,
+        pages: PagePolicy::Small,
+        engine: EngineConfig {
+            in_flight_bytes: 64 << 10,
+            piece_bytes: 16 << 10,
+            ..EngineConfig::default()
+        },
+        threads: 2,
+    };
+    let growth = tiny.growth();
+    // Everything in this model is a thousand times smaller than in a released
+    // one, lists of reads and leases are not.
+    assert!(growth.largest_bytes <= 64 << 10, "{growth:?}");
+    assert!(growth.net_bytes <= 256 << 10, "{growth:?}");
+    released();
+}
+
+/// The same at released dimensions, 8 layers of 32 experts: 19 GB.
+fn released() {
+    if !gates::slow_only() {
+        return;
+    }
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let free = nix::sys::statvfs::statvfs(parent).unwrap();
+    let free_bytes = free.blocks_available() * free.fragment_size();
+    if free_bytes < FREE_BYTES_MIN {
+        gates::not_run(&format!(
+            "{free_bytes} bytes are free, not {FREE_BYTES_MIN}"
+        ));
+        return;
+    }
+    let dir = tempfile::tempdir_in(parent).unwrap();
+    let out = dir.path().join("released");
+    let resizing = Resizing {
+        layer_count: Some(8),
+        expert_count: Some(32),
+    };
+    let plan = SynthPlan::new(&SynthSettings {
+        out: out.clone(),
+        config: resizing.apply(&released_config()).unwrap(),
+        vision: Vision::Left,
+        seed: 0,
+        content: Content::Everything,
+        replace: false,
+        threads: NonZeroUsize::new(2).unwrap(),
+        reserve_bytes: FREE_BYTES_MIN - 20_000_000_000,
+    });
+    write(&plan.unwrap(), &AtomicBool::new(false), &|_| ()).unwrap();
+    let released = Case {
+        dir: &out,
+        block_bytes: 4 << 20,
+        budget: Bytes(8_000_000_000),
+        layout: ArenaLayout::PAGES_2M,
+        pages: PagePolicy::Transparent,
+        engine: EngineConfig::default(),
+        threads: 2,
+    };
+    let growth = released.growth();
+    assert!(growth.largest_bytes <= LARGEST_BYTES_MAX, "{growth:?}");
+    assert!(growth.net_bytes <= NET_BYTES_MAX, "{growth:?}");
+}

@@ -159,32 +159,68 @@ fn presets_as_text_and_as_data() {
     assert_eq!(rows[0]["chunk_positions"], 16);
 }
 
+/// The released configuration, as the published file has it.
+fn released_config() -> tempfile::TempDir {
+    let config = k3_formats::synth::released_config();
+    let text = k3_formats::synth::config_json(&config, k3_formats::synth::Vision::Included);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("config.json"), text).unwrap();
+    dir
+}
+
 #[test]
-#[allow(clippy::print_stdout, reason = "tells why nothing was checked")]
 fn the_released_model_fits_from_the_floor_up() {
-    let Some(data) = k3_testkit::gates::reference_data() else {
-        return;
-    };
-    let config = data.join("k3-config").display().to_string();
+    let dir = released_config();
+    let config = dir.path().display().to_string();
     let plan = |memory: &str| {
-        let args = ["plan", "--config", &config, "--memory", memory, "--json"];
-        json(&stdout_of(&args))["plan"].clone()
+        let args = [
+            "plan",
+            "--config",
+            &config,
+            "--memory",
+            memory,
+            "--disk-gbps",
+            "2.5",
+            "--json",
+        ];
+        json(&stdout_of(&args))
     };
     let number = |value: &serde_json::Value| value.as_u64().unwrap();
     let floor = plan("floor");
-    assert!(number(&floor["planned"]) <= 1_610_612_736);
-    assert_eq!(floor["context_positions"], 4096);
-    let mut before = number(&floor["pins"]["bytes"]);
-    for memory in ["8G", "32G", "64G", "128G"] {
-        let pinned = number(&plan(memory)["pins"]["bytes"]);
+    assert!(number(&floor["plan"]["planned"]) <= 1_610_612_736);
+    assert_eq!(floor["plan"]["context_positions"], 4096);
+    assert_eq!(floor["plan"]["lines"].as_array().unwrap().len(), 13);
+    let (mut pinned, mut seconds) = (0, f64::INFINITY);
+    for memory in ["floor", "8G", "32G", "64G", "128G"] {
+        let report = plan(memory);
+        let (before, slower) = (pinned, seconds);
+        pinned = number(&report["plan"]["pins"]["bytes"]);
         assert!(
             pinned > before,
-            "{memory} pins {pinned}, less memory {before}"
+            "{memory} pins {pinned}, less pins {before}"
         );
-        before = pinned;
+        let forecast = &report["forecasts"][0];
+        let bytes = forecast["bytes_per_token"].as_f64().unwrap();
+        seconds = forecast["floor_seconds_per_token"].as_f64().unwrap();
+        assert!((seconds - bytes / 2.5e9).abs() < 1e-6, "{memory}: {bytes}");
+        assert!(seconds < slower, "{memory} takes {seconds}, less {slower}");
     }
     let whole = plan("128G");
-    assert_eq!(whole["prediction"]["trunk_bytes_per_sweep"], 0);
+    assert_eq!(whole["plan"]["prediction"]["trunk_bytes_per_sweep"], 0);
+}
+
+#[test]
+fn the_published_configuration_is_the_one_planned_from() {
+    let Some(data) = k3_testkit::gates::reference_data() else {
+        return;
+    };
+    let dir = released_config();
+    let plan = |config: &std::path::Path| {
+        let config = config.display().to_string();
+        let args = ["plan", "--config", &config, "--memory", "floor", "--json"];
+        json(&stdout_of(&args))["plan"].clone()
+    };
+    assert_eq!(plan(&data.join("k3-config")), plan(dir.path()));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use k3_actors::ActorError;
 use k3_actors::sim::ReplayError;
 use k3_config::{Bytes, ConfigError, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
-use k3_io::IoError;
+use k3_io::{EngineError, IoError};
 use k3_kernels::Isa;
 use k3_models::ModelError;
 use k3_runtime::{RunError, SampleError};
@@ -224,9 +224,15 @@ pub(crate) enum CliError {
     /// A trace that cannot be replayed as asked.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// A file to measure that cannot be read, or memory that is not there.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// Streaming could not start.
     #[error(transparent)]
     Stream(#[from] ActorError),
+    /// Stopped by the user while measuring.
+    #[error("interrupted while measuring; nothing was kept")]
+    MeasuringInterrupted,
     /// Stopped by the user before there was anything to keep.
     #[error("interrupted before the first token; nothing was kept")]
     Interrupted,
@@ -303,10 +309,10 @@ impl CliError {
             Self::Format(error) => format_exit(error),
             Self::NotWritable { .. } => Exit::NotWritable,
             Self::OutputClosed => Exit::Done,
-            Self::Interrupted => Exit::Interrupted,
+            Self::Interrupted | Self::MeasuringInterrupted => Exit::Interrupted,
             Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
             Self::Run(error) => run_exit(error),
-            Self::Stream(_) => Exit::Failed,
+            Self::Stream(_) | Self::Engine(_) => Exit::Failed,
             _ => Exit::Refused,
         }
     }

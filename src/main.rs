@@ -73,6 +73,7 @@ fn run(arguments: &Cli) -> Result<Exit, CliError> {
         None if arguments.list_presets => commands::presets::run(arguments.generate.output.json),
         None => commands::generate::run(&arguments.generate),
         Some(Command::Plan(args)) => commands::plan::run(args),
+        Some(Command::Doctor(args)) => commands::doctor::run(args),
         Some(Command::Presets(args)) => commands::presets::run(args.json),
         Some(Command::Inspect(args)) => commands::inspect::run(args),
         Some(Command::Replay(args)) => commands::replay::run(args),

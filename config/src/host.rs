@@ -7,6 +7,8 @@
 mod cgroup;
 mod cpu;
 mod files;
+mod kernel;
+mod storage;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,8 @@ use files::{Report, first_number, read_optional};
 
 pub use cgroup::{CgroupLimit, CgroupVersion};
 pub use cpu::{CpuCount, CpuQuota, HostCpu};
+pub use kernel::HostKernel;
+pub use storage::StorageDevice;
 
 /// The least memory `auto` keeps free for everything else on the machine.
 pub const AUTO_RESERVE_MIN: Bytes = Bytes(512 << 20);

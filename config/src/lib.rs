@@ -9,8 +9,9 @@
 //! Invariants
 //!
 //! - The crate reserves no memory for a model and opens no file of one. Only
-//!   [`HostMemory::read`] and [`HostCpu::read`] open files at all: those in
-//!   which the kernel describes the machine.
+//!   the readers of [`HostMemory`], [`HostCpu`], [`HostKernel`] and
+//!   [`StorageDevice`] open files at all: those in which the kernel describes
+//!   the machine.
 //! - [`ModelFootprint`] is the one place where a model family states its
 //!   sizes; whoever plans memory or predicts bytes per token reads them here.
 //! - Sizes are bytes. What is not known about the machine is said to be
@@ -41,7 +42,8 @@ pub use error::ConfigError;
 pub use footprint::{BlockFootprint, BlockKind, ModelFootprint};
 pub use host::{
     AUTO_RESERVE_MIN, AUTO_RESERVE_PERCENT, AutoBudget, CgroupLimit, CgroupVersion, CpuCount,
-    CpuQuota, HostCpu, HostMemory, HostProblem, MemlockLimit, ProblemArea, TransparentHugepages,
+    CpuQuota, HostCpu, HostKernel, HostMemory, HostProblem, MemlockLimit, ProblemArea,
+    StorageDevice, TransparentHugepages,
 };
 pub use names::UnknownName;
 pub use origin::{Origin, Sourced};

@@ -10,7 +10,7 @@ use super::args::POSITIONS_MAX;
 use super::memory::MemoryArgs;
 use super::{help, values};
 use k3_actors::sim::{AccessModel, ReplayPolicy};
-use k3_config::Bytes;
+use k3_config::{Bytes, EngineChoice};
 
 /// Everything but generating.
 #[derive(Debug, Subcommand)]
@@ -18,6 +18,9 @@ pub(crate) enum Command {
     /// Show what a run would reserve and read
     #[command(long_about = help::PLAN_ABOUT, after_help = help::PLAN_EXAMPLES)]
     Plan(PlanArgs),
+    /// Examine this machine: what fits, how fast, what is amiss
+    #[command(long_about = help::DOCTOR_ABOUT, after_help = help::DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
     /// List the named memory budgets
     Presets(PresetsArgs),
     /// Tell what a checkpoint holds and lacks
@@ -188,6 +191,52 @@ pub(crate) struct PlanArgs {
     pub disk_gbps: Option<f64>,
 
     /// Print the plan as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An examination of the machine.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Checkpoint, or any directory or file on the disk [env: K3_MODEL]
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Predict for a model whose weights are not here
+    ///
+    /// Its config.json, or a directory that holds one; PATH tells where its
+    /// weights will lie.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Write a temporary file of this size and measure that
+    ///
+    /// In PATH, else in the current directory; removed afterwards. Without it
+    /// nothing is ever written.
+    #[arg(long, value_name = "SIZE", value_parser = values::scratch_bytes, allow_hyphen_values = true)]
+    pub scratch: Option<Bytes>,
+
+    /// Most positions, prompt and answer [default: 4096]
+    #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub context: Option<u64>,
+
+    /// Compute threads [default: all this process may use]
+    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    pub threads: Option<u64>,
+
+    /// Reader to measure with: auto, uring or pread [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<EngineChoice>,
+
+    /// Settings file [env: K3_SETTINGS]
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
+
+    /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -76,6 +76,23 @@ Examples:
   k3 plan --config k3/config.json --preset floor
   k3 plan /disk1/k3 --memory 32G --disk-gbps 6.5 --json";
 
+pub(super) const DOCTOR_ABOUT: &str = "\
+Examine this machine, before a run.
+
+Processors, memory and its limits, huge pages, lockable memory, io_uring and the
+disk, measured through the engine that a run reads with and past the page cache.
+Then which presets fit, what a token takes at the measured rates, and everything
+that is less than it could be, each with the way out. Takes about ten seconds
+and writes nothing unless --scratch says so. Exits with 1 when something makes a
+run impossible.";
+
+pub(super) const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  k3 doctor /disk1/k3
+  k3 doctor /disk1/k3 --root /disk2/k3 --json
+  k3 doctor /disk1 --config k3/config.json --scratch 2G
+  k3 doctor";
+
 pub(super) const INSPECT_ABOUT: &str = "\
 Tell what a checkpoint holds and lacks.
 

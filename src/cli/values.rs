@@ -110,6 +110,22 @@ pub(crate) fn positive_bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
+/// Least and largest file that is written to measure a disk: less than the
+/// first fits into a drive's own cache, more than the second only wears it.
+const SCRATCH_BYTES: std::ops::RangeInclusive<u64> = 64_000_000..=64_000_000_000;
+
+/// The size of a file to measure a disk with.
+pub(crate) fn scratch_bytes(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text
+        .parse()
+        .map_err(|error: k3_config::ParseBytesError| error.to_string())?;
+    if SCRATCH_BYTES.contains(&bytes.0) {
+        Ok(bytes)
+    } else {
+        Err("a size between 64M and 64G (2G is a good choice)".to_owned())
+    }
+}
+
 /// A number that the type can tell from infinity and, unless it is 0, from 0:
 /// neither may come from rounding.
 pub(crate) fn decimal<N: FromStr + Copy + Into<f64>>(text: &str) -> Result<N, String> {

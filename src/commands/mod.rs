@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod detokenize;
+pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod plan;
@@ -17,8 +18,9 @@ use crate::error::CliError;
 /// Environment variable that names the checkpoint.
 const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 9] = [
+const COMMAND_NAMES: [&str; 10] = [
     "plan",
+    "doctor",
     "presets",
     "inspect",
     "replay",
@@ -38,11 +40,7 @@ const TYPOS_MAX: usize = 2;
 ///
 /// Neither is given, or what is given is no directory.
 pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
-    let variable = || std::env::var_os(MODEL_VARIABLE).filter(|value| !value.is_empty());
-    let path = match argument {
-        Some(path) => path.to_owned(),
-        None => variable().map(PathBuf::from).ok_or(CliError::NoModel)?,
-    };
+    let path = named_model(argument).ok_or(CliError::NoModel)?;
     if path.is_dir() {
         return Ok(path);
     }
@@ -54,6 +52,14 @@ pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
         path,
         similar_command,
     })
+}
+
+/// What is given as MODEL, whatever it is.
+pub(crate) fn named_model(argument: Option<&Path>) -> Option<PathBuf> {
+    let variable = || std::env::var_os(MODEL_VARIABLE).filter(|value| !value.is_empty());
+    argument
+        .map(Path::to_owned)
+        .or_else(|| variable().map(PathBuf::from))
 }
 
 fn similar_command(name: &str) -> Option<&'static str> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k3_config::{
-    AttentionChoice, BudgetPlan, DiskForecast, ModelFootprint, PathList, SettingRow, SettingValues,
-    Settings,
+    AttentionChoice, BudgetPlan, DiskForecast, MemoryBudget, ModelFootprint, PathList, PlanRefusal,
+    SettingRow, SettingValues, Settings,
 };
 use k3_formats::KimiK3Config;
 use k3_formats::config::MAX_CONFIG_BYTES;
@@ -46,23 +46,50 @@ struct PlanReport {
 }
 
 /// What was planned.
-#[derive(Debug, Serialize)]
-struct Model {
-    path: PathBuf,
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Model {
+    pub(super) path: PathBuf,
     /// Whether sizes are those of a checkpoint that is there.
-    weights_present: bool,
-    layers: usize,
+    pub(super) weights_present: bool,
+    pub(super) layers: usize,
 }
 
 /// The model to plan: its sizes, and the buffers it needs for a sweep.
-struct Found {
-    model: Model,
-    footprint: ModelFootprint,
+pub(super) struct Found {
+    pub(super) model: Model,
+    pub(super) footprint: ModelFootprint,
     workspace: Box<dyn Fn(&WorkspaceSize) -> u64>,
     block_bytes: u64,
     vocabulary_bytes: u64,
     index_bytes: u64,
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Found {
+    /// Plans a run of the model within `budget`.
+    ///
+    /// # Errors
+    ///
+    /// A budget that is too small, and settings that contradict each other.
+    pub(super) fn plan(
+        &self,
+        budget: &MemoryBudget,
+        settings: &Settings,
+    ) -> Result<BudgetPlan, PlanRefusal> {
+        let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        let subject = Subject {
+            footprint: &self.footprint,
+            workspace: &*self.workspace,
+            reading: &Reading::for_trunk(self.footprint.trunk_bytes()),
+            context_positions: count(settings.context.value.get().into()),
+            chunk_positions: count(settings.chunk_for(budget.total).value),
+            all_logits: false,
+            threads: planning::threads(settings),
+            vocabulary_bytes: self.vocabulary_bytes,
+            index_bytes: self.index_bytes,
+        };
+        planning::plan(&subject, budget, settings)
+    }
 }
 
 /// Shows the plan.
@@ -74,24 +101,16 @@ struct Found {
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
     let form = form(settings.attention.value);
-    let found = find(args, &settings, form)?;
+    let found = find(
+        args.model.as_deref(),
+        args.config.as_deref(),
+        &settings,
+        form,
+    )?;
     let budget = planning::budget(&settings)?;
-    let chunk = settings.chunk_for(budget.total).value;
     let threads = planning::threads(&settings);
-    let reading = Reading::for_trunk(found.footprint.trunk_bytes());
-    let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    let subject = Subject {
-        footprint: &found.footprint,
-        workspace: &*found.workspace,
-        reading: &reading,
-        context_positions: count(settings.context.value.get().into()),
-        chunk_positions: count(chunk),
-        all_logits: false,
-        threads,
-        vocabulary_bytes: found.vocabulary_bytes,
-        index_bytes: found.index_bytes,
-    };
-    let plan = planning::plan(&subject, &budget, &settings)
+    let plan = found
+        .plan(&budget, &settings)
         .map_err(|refusal| CliError::refused_plan(refusal, Positions::Context))?;
     let settings = planning::effective(&settings, &budget, threads, found.block_bytes);
     let rates = args
@@ -141,12 +160,17 @@ pub(super) fn form(choice: AttentionChoice) -> AttentionForm {
 
 /// The checkpoint; without one, or with a part of one, the model that its
 /// configuration describes.
-fn find(args: &PlanArgs, settings: &Settings, form: AttentionForm) -> Result<Found, CliError> {
-    match (model_path(args.model.as_deref()), &args.config) {
-        (Ok(path), config) => match checkpoint(&path, config.as_deref(), settings, form) {
+pub(super) fn find(
+    model: Option<&Path>,
+    config: Option<&Path>,
+    settings: &Settings,
+    form: AttentionForm,
+) -> Result<Found, CliError> {
+    match (model_path(model), config) {
+        (Ok(path), config) => match checkpoint(&path, config, settings, form) {
             Err(CliError::Run(RunError::Io(
                 IoError::NoShards { .. } | IoError::MissingShards { .. },
-            ))) => planned(config.as_deref().unwrap_or(&path), settings, form),
+            ))) => planned(config.unwrap_or(&path), settings, form),
             other => other,
         },
         (Err(CliError::NoModel), Some(config)) => planned(config, settings, form),
@@ -200,7 +224,12 @@ fn checkpoint(
     })
 }
 
-fn planned(config: &Path, settings: &Settings, form: AttentionForm) -> Result<Found, CliError> {
+/// The model that the configuration `config` describes, by itself.
+pub(super) fn planned(
+    config: &Path,
+    settings: &Settings,
+    form: AttentionForm,
+) -> Result<Found, CliError> {
     let path = config_file(config);
     let config = KimiK3Config::parse(&path, &read_small(&path, MAX_CONFIG_BYTES)?)?;
     let layers = config.num_hidden_layers;
@@ -250,7 +279,7 @@ fn render(report: &PlanReport, settings: &Settings) -> String {
     let given = report.disk_rate_given.then(|| &report.forecasts[0]);
     text.push_str(&report.plan.table(given));
     if given.is_none() {
-        text.push_str("\nno --disk-gbps given; at a few common rates:\n");
+        text.push_str("\nno --disk-gbps given (`k3 doctor` measures it); at a few common rates:\n");
         for forecast in &report.forecasts {
             writeln!(
                 text,

@@ -15,7 +15,10 @@ const COLUMNS: usize = 80;
 
 /// The error, its chain of causes and what to do about it.
 pub(crate) fn render(error: &CliError, style: Style) -> String {
-    if matches!(error, CliError::Interrupted) {
+    if matches!(
+        error,
+        CliError::Interrupted | CliError::MeasuringInterrupted
+    ) {
         return format!("{error}\n");
     }
     let mut shown = error.to_string();

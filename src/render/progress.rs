@@ -22,6 +22,11 @@ impl Progress {
         Self::new(label, total, quiet, "{pos}/{len} {rate} ETA {eta}")
     }
 
+    /// A bar over the seconds that a measurement may take.
+    pub(crate) fn seconds(label: &'static str, total: u64, quiet: bool) -> Self {
+        Self::new(label, total, quiet, "{pos} of at most {len} s")
+    }
+
     fn new(label: &'static str, total: u64, quiet: bool, counts: &str) -> Self {
         let visible = stderr_is_terminal() && !quiet;
         let target = if visible {

@@ -4,8 +4,9 @@ use insta::assert_snapshot;
 
 use crate::common::{k3, run, stdout_of};
 
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 9] = [
     "plan",
+    "doctor",
     "presets",
     "inspect",
     "replay",

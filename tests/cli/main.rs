@@ -2,6 +2,7 @@
 
 mod common;
 mod compare;
+mod doctor;
 mod generate;
 mod help;
 mod inspect;

@@ -162,16 +162,32 @@ impl DiskProfile {
         preference: EnginePreference,
         bounds: &ProbeBounds,
     ) -> Result<Self, EngineError> {
+        Self::measure_while(table, device, preference, bounds, || true)
+    }
+
+    /// As [`DiskProfile::measure`], as long as `go_on` says so: it is asked
+    /// before every read. What was measured by then counts.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DiskProfile::measure`].
+    pub fn measure_while(
+        table: &Arc<FileTable>,
+        device: usize,
+        preference: EnginePreference,
+        bounds: &ProbeBounds,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Self, EngineError> {
         let largest = bounds.request_bytes.iter().copied().max().unwrap_or(MIB);
         let places = Places::new(table, device, largest)?;
         let mut probe = Probe::new(table, preference, bounds, places)?;
         let start = Instant::now();
         'rounds: for _ in 0..bounds.rounds {
             for cell in 0..probe.profile.cells.len() {
-                if start.elapsed().as_secs_f64() > bounds.total_seconds {
+                if start.elapsed().as_secs_f64() > bounds.total_seconds || !go_on() {
                     break 'rounds;
                 }
-                probe.measure_cell(cell, bounds)?;
+                probe.measure_cell(cell, bounds, &mut go_on)?;
             }
         }
         let mut profile = probe.profile;
@@ -242,7 +258,12 @@ impl Probe {
         })
     }
 
-    fn measure_cell(&mut self, index: usize, bounds: &ProbeBounds) -> Result<(), EngineError> {
+    fn measure_cell(
+        &mut self,
+        index: usize,
+        bounds: &ProbeBounds,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), EngineError> {
         let (request_bytes, depth) = {
             let cell = &self.profile.cells[index];
             (cell.request_bytes, cell.depth)
@@ -267,7 +288,7 @@ impl Probe {
         let slots = SlotArena::new(&self.arena, 0..count * request_bytes, request_bytes)?;
         let cpu = cpu_seconds();
         let start = Instant::now();
-        let read_bytes = self.pump(&*engine, &slots, bounds)?;
+        let read_bytes = self.pump(&*engine, &slots, bounds, go_on)?;
         let seconds = start.elapsed().as_secs_f64();
         let cell = &mut self.profile.cells[index];
         cell.cpu_seconds += cpu_seconds() - cpu;
@@ -283,6 +304,7 @@ impl Probe {
         engine: &dyn ReadEngine,
         slots: &SlotArena,
         bounds: &ProbeBounds,
+        go_on: &mut dyn FnMut() -> bool,
     ) -> Result<u64, EngineError> {
         let start = Instant::now();
         let limit = Duration::from_secs_f64(bounds.cell_seconds);
@@ -295,7 +317,8 @@ impl Probe {
         let mut inside = 0_usize;
         loop {
             let going_on = failed.is_none()
-                && (asked == 0 || (asked < bounds.cell_bytes && start.elapsed() < limit));
+                && (asked == 0 || (asked < bounds.cell_bytes && start.elapsed() < limit))
+                && go_on();
             match targets.pop() {
                 Some(target) if going_on => {
                     engine.submit(ReadRequest::single(
@@ -406,6 +429,28 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_that_is_stopped_keeps_what_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![1_u8; 8 * MIB]).unwrap();
+        let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());
+        let bounds = ProbeBounds {
+            rounds: 1_000_000,
+            total_seconds: 3600.0,
+            ..ProbeBounds::only(64 << 10, 512 << 10)
+        };
+        let mut asked = 0;
+        let profile =
+            DiskProfile::measure_while(&table, 0, EnginePreference::Pread, &bounds, || {
+                asked += 1;
+                asked < 5000
+            })
+            .unwrap();
+        assert!((5000..5100).contains(&asked), "{asked}");
+        assert!(profile.best().is_some_and(|cell| cell.read_bytes > 0));
+    }
+
+    #[test]
     fn holes_are_not_measured() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sparse");
@@ -421,6 +466,6 @@ mod tests {
             &ProbeBounds::only(MIB, 4 * MIB),
         );
         let error = result.unwrap_err();
-        assert!(error.to_string().contains("without holes"), "{error}");
+        assert!(error.to_string().contains("(1 with holes"), "{error}");
     }
 }

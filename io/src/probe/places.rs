@@ -1,6 +1,10 @@
 //! Where a probe reads.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
 
 use crate::direct::{DirectFile, FileId, FileTable};
 use crate::engine::{EngineError, Segment};
@@ -28,8 +32,14 @@ impl Places {
         let unit_bytes = file(unit_bytes);
         let mut files = Vec::new();
         let mut direct = true;
+        let (mut file_count, mut sparse_count) = (0_u64, 0_u64);
         for (id, opened) in (0..).map(FileId).zip(table.files()) {
-            if table.device_index(id) != device || is_sparse(opened) {
+            if table.device_index(id) != device {
+                continue;
+            }
+            file_count += 1;
+            if is_sparse(opened) {
+                sparse_count += 1;
                 continue;
             }
             let units = opened.len_bytes() / unit_bytes;
@@ -42,10 +52,7 @@ impl Places {
         if unit_count == 0 {
             return Err(EngineError::Unavailable {
                 engine: "the disk probe",
-                reason: format!(
-                    "no file on the device has {unit_bytes} bytes or more without holes; \
-                     measure with real shards"
-                ),
+                reason: nothing_to_read(file_count, sparse_count, unit_bytes),
             });
         }
         // About 0.618 of all units, made coprime with their number.
@@ -81,6 +88,17 @@ impl Places {
     }
 }
 
+fn nothing_to_read(file_count: u64, sparse_count: u64, unit_bytes: u64) -> String {
+    let holes = match sparse_count {
+        0 => String::new(),
+        count => format!(" ({count} with holes, which read at the speed of memory)"),
+    };
+    format!(
+        "of {file_count} file(s) there none holds {unit_bytes} bytes or more without \
+         holes{holes}; measure with real shards"
+    )
+}
+
 fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);
@@ -88,16 +106,62 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Whether a file has notably fewer bytes on disk than it is long.
+/// Share of a file that must be on the disk, in tenths.
+const DATA_TENTHS_MIN: u64 = 9;
+/// Runs of data looked at before a file counts as whole: it is not the one
+/// that a few holes make.
+const RUNS_MAX: usize = 4096;
+
+/// Whether a file has notably fewer bytes on disk than it is long: holes, and
+/// space that was reserved and never written, read as zeros without the disk.
 fn is_sparse(opened: &DirectFile) -> bool {
-    let metadata = opened.handle(true).metadata();
-    metadata.is_ok_and(|metadata| metadata.blocks() * 512 < opened.len_bytes() / 10 * 9)
+    let handle = opened.handle(true);
+    let enough = opened.len_bytes() / 10 * DATA_TENTHS_MIN;
+    let few_blocks = handle
+        .metadata()
+        .is_ok_and(|metadata| metadata.blocks() * 512 < enough);
+    few_blocks || data_bytes(handle).is_some_and(|bytes| bytes < enough)
+}
+
+/// Bytes of data as the file system tells; `None` if it does not.
+fn data_bytes(handle: &File) -> Option<u64> {
+    let (mut at, mut bytes) = (0, 0);
+    for _ in 0..RUNS_MAX {
+        let start = match lseek(handle, at, Whence::SeekData) {
+            Ok(start) => start,
+            // No data behind this place.
+            Err(Errno::ENXIO) => return Some(bytes),
+            Err(_) => return None,
+        };
+        let end = lseek(handle, start, Whence::SeekHole).ok()?;
+        bytes += u64::try_from(end - start).ok()?;
+        at = end;
+    }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::direct::DirectPolicy;
+
+    #[test]
+    fn files_of_holes_are_told_from_files_of_data() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |name: &str, data: usize, length: u64| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, vec![1_u8; data]).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_len(length).unwrap();
+            file.sync_all().unwrap();
+            DirectFile::open(&path, DirectPolicy::Probe).unwrap()
+        };
+        assert!(!is_sparse(&open("whole", 1 << 20, 1 << 20)));
+        assert!(!is_sparse(&open("nearly", 1 << 20, (1 << 20) + 8192)));
+        assert!(is_sparse(&open("half", 1 << 20, 2 << 20)));
+        assert!(is_sparse(&open("hollow", 0, 1 << 20)));
+        assert!(!is_sparse(&open("empty", 0, 0)));
+    }
 
     #[test]
     fn places_visit_every_unit_once() {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k3_actors::{ShutdownReport, StreamSettings, StreamingSource, Supervisor, SweepReads};
-use k3_config::{BudgetPlan, Bytes, EngineChoice, HostMemory};
+use k3_config::{BudgetPlan, EngineChoice, HostMemory};
 use k3_io::{DirectPolicy, EngineCounters, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
@@ -239,19 +239,7 @@ fn page_name(pages: PagePolicy) -> &'static str {
 
 /// Refuses a plan that this machine would end half-way.
 fn check_headroom(plan: &BudgetPlan, pages: PagePolicy) -> Result<(), CliError> {
-    let host = HostMemory::read(Path::new("/"));
-    // Reserved huge pages are not among the memory available.
-    let reserved = match (pages, host.hugepages_free, host.hugepage) {
-        (PagePolicy::Hugetlb, Some(count), Some(page)) => count.saturating_mul(page.0),
-        _ => 0,
-    };
-    let available = host.available.map(|available| {
-        let bytes = Bytes(available.0.saturating_add(reserved));
-        (bytes, "MemAvailable".to_owned())
-    });
-    let limits = host.limits.iter();
-    let limits = limits.map(|limit| (limit.bytes, limit.path.display().to_string()));
-    match limits.chain(available).min_by_key(|(bytes, _)| *bytes) {
+    match planning::headroom(&HostMemory::read(Path::new("/")), pages) {
         Some((available, limit)) if plan.planned > available => Err(CliError::OverPlan {
             planned: plan.planned,
             available,

@@ -62,12 +62,13 @@ fn unknown_flag(error: &io::Error) -> bool {
 
 fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOSYS) => "the kernel has none".into(),
-        Some(libc::EPERM | libc::EACCES) => {
-            "it is forbidden here (seccomp, a container, or kernel.io_uring_disabled)".into()
+        Some(libc::ENOSYS) => "the kernel has none (ENOSYS)".into(),
+        Some(libc::EPERM) => {
+            "it is forbidden here (EPERM: seccomp, a container, or kernel.io_uring_disabled)".into()
         }
+        Some(libc::EACCES) => "it is forbidden here (EACCES: a security module)".into(),
         Some(libc::ENOMEM) => {
-            "no memory for a ring (RLIMIT_MEMLOCK limits it on most kernels)".into()
+            "no memory for a ring (ENOMEM: RLIMIT_MEMLOCK limits it on most kernels)".into()
         }
         _ => error.to_string(),
     }

@@ -1,6 +1,7 @@
 //! What can go wrong on the command line, with exit code and way out.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use k3_actors::ActorError;
@@ -233,6 +234,16 @@ pub(crate) enum CliError {
     /// Stopped by the user while measuring.
     #[error("interrupted while measuring; nothing was kept")]
     MeasuringInterrupted,
+    /// An address that metrics cannot be served on.
+    #[error("cannot serve metrics on {address} ({origin})")]
+    MetricsAddress {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Where.
+        origin: Origin,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// Stopped by the user before there was anything to keep.
     #[error("interrupted before the first token; nothing was kept")]
     Interrupted,
@@ -361,6 +372,16 @@ impl CliError {
                 let names: Vec<_> = available_isas().map(Isa::name).collect();
                 format!("use one of {}, or auto", names.join(", "))
             }
+            Self::MetricsAddress { source, .. } => match source.kind() {
+                io::ErrorKind::AddrInUse => "another program listens there: take another port, \
+                                             or port 0 for any free one"
+                    .to_owned(),
+                io::ErrorKind::AddrNotAvailable => {
+                    "take an address of this machine, as in 127.0.0.1:9464".to_owned()
+                }
+                io::ErrorKind::PermissionDenied => "take a port from 1024 on".to_owned(),
+                _ => return None,
+            },
             Self::Lookahead { .. } => "set it to 0, or leave it out".to_owned(),
             Self::TooSmall {
                 shortfall,

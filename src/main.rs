@@ -10,6 +10,7 @@
 //! | [`error`], [`exit`] | what can go wrong, and the exit code of each |
 //! | [`inputs`], [`vocabulary`] | text and ids as the user gives them |
 //! | [`settings`], [`planning`] | from options, environment and file to a plan |
+//! | [`metrics`] | figures of a run for Prometheus |
 //! | [`process`] | what the kernel says about this process |
 //! | [`stdout`], [`output_file`], [`interrupt`] | where results go, and how a run stops |
 //!
@@ -27,6 +28,7 @@ mod error;
 mod exit;
 mod inputs;
 mod interrupt;
+mod metrics;
 mod output_file;
 mod planning;
 mod process;

@@ -22,7 +22,7 @@ use crate::error::CliError;
 /// model has blocks to stream too.
 const BLOCK_TRUNK_PARTS: u64 = 32;
 /// Trunks from here on are worth 2 MiB pages and a whole engine's requests.
-const LARGE_TRUNK_BYTES: u64 = 128 << 20;
+pub(crate) const LARGE_TRUNK_BYTES: u64 = 128 << 20;
 /// Least bytes that a small model keeps in flight.
 const IN_FLIGHT_BYTES_MIN: u64 = 64 << 10;
 /// Requests that the bytes in flight are made of.

@@ -7,14 +7,21 @@ pub(crate) struct ProcessMemory {
     pub peak_resident_bytes: Option<u64>,
     /// Reserved huge pages in use.
     pub hugetlb_bytes: u64,
+    /// What is swapped out.
+    pub swapped_bytes: Option<u64>,
+    /// Pages this process had to wait for a disk to bring, since it began.
+    pub major_faults: Option<u64>,
 }
 
 impl ProcessMemory {
     /// As of now.
     pub(crate) fn read() -> Self {
         // Without /proc there is nothing to tell.
-        let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        Self::parse(&text)
+        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        Self {
+            major_faults: parse_major_faults(&text("/proc/self/stat")),
+            ..Self::parse(&text("/proc/self/status"))
+        }
     }
 
     fn parse(text: &str) -> Self {
@@ -26,6 +33,8 @@ impl ProcessMemory {
         Self {
             peak_resident_bytes: kibibytes("VmHWM"),
             hugetlb_bytes: kibibytes("HugetlbPages").unwrap_or(0),
+            swapped_bytes: kibibytes("VmSwap"),
+            major_faults: None,
         }
     }
 
@@ -33,6 +42,12 @@ impl ProcessMemory {
     pub(crate) fn peak_bytes(self) -> Option<u64> {
         Some(self.peak_resident_bytes? + self.hugetlb_bytes)
     }
+}
+
+/// Field 12 of the line; the second, a name in brackets, may hold anything.
+fn parse_major_faults(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(9)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -48,9 +63,21 @@ mod tests {
     }
 
     #[test]
+    fn paging_is_found_whatever_the_process_is_called() {
+        let stat = "7 (a) (b 1 2) S 1 7 7 0 -1 4194304 501 0 42 0 1 2 0 0 20";
+        assert_eq!(parse_major_faults(stat), Some(42));
+        let memory = ProcessMemory::parse("VmSwap:\t      8 kB\n");
+        assert_eq!(memory.swapped_bytes, Some(8192));
+    }
+
+    #[test]
     fn what_the_kernel_does_not_say_is_unknown() {
         assert_eq!(ProcessMemory::parse("Name:\tk3\n").peak_bytes(), None);
+        assert_eq!(ProcessMemory::parse("Name:\tk3\n").swapped_bytes, None);
+        assert_eq!(parse_major_faults(""), None);
+        assert_eq!(parse_major_faults("1 (k3) S 1 2"), None);
         let own = ProcessMemory::read();
+        assert!(own.major_faults.is_some() && own.swapped_bytes.is_some());
         assert!(own.peak_bytes().is_some_and(|bytes| bytes > 100_000));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
     let path = file(named);
     let text = path.as_deref().map(read).transpose()?;
     let file = path.as_deref().zip(text.as_deref());
-    let mut settings = Settings::resolve(SettingSources {
+    let settings = Settings::resolve(SettingSources {
         file: file.map(|(path, text)| SettingsFile { path, text }),
         environment: std::env::vars_os().collect(),
         flags,
@@ -34,11 +34,6 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
             count: settings.lookahead.value,
             origin: settings.lookahead.origin,
         });
-    }
-    if let Some(address) = &settings.metrics_listen {
-        let origin = &address.origin;
-        let warning = format!("metrics_listen ({origin}): this version serves no metrics");
-        settings.warnings.push(warning);
     }
     Ok(settings)
 }

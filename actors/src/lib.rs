@@ -8,6 +8,7 @@
 //! | [`cache`] | the expert cache: demands in, leases out as they arrive |
 //! | [`experts`] | its books: slots, policies, counts; no threads, no I/O |
 //! | [`sim`] | replays of expert traces through the same books |
+//! | [`gauges`] | what all this counts, for other threads to look at |
 //! | [`source`] | both behind the trait the forward loop is fed from |
 //! | `prefault` | the helper that touches memory ahead of the reads |
 //! | [`supervisor`] | ordered start and stop |
@@ -25,6 +26,7 @@
 pub mod cache;
 pub mod error;
 pub mod experts;
+pub mod gauges;
 pub mod planning;
 mod prefault;
 mod rows;
@@ -36,6 +38,7 @@ pub mod trunk;
 mod units;
 
 pub use error::ActorError;
+pub use gauges::StreamGauges;
 pub use prefault::PrefaultCounts;
 pub use source::{StreamLease, StreamingSource, SweepReads};
 pub use supervisor::{ShutdownReport, StreamSettings, Supervisor};

@@ -22,6 +22,7 @@ use k3_runtime::Checkpoint;
 use crate::cache::{CacheSettings, ExpertHandle, ExpertPlaces};
 use crate::error::ActorError;
 use crate::experts::{CacheCounters, CacheShape, eviction_policy};
+use crate::gauges::StreamGauges;
 use crate::prefault::{Prefault, PrefaultCounts};
 use crate::rows::RowReader;
 use crate::source::StreamingSource;
@@ -52,8 +53,7 @@ pub struct Supervisor {
     source: StreamingSource,
     prefault: Prefault,
     engine: Arc<dyn ReadEngine>,
-    table: Arc<FileTable>,
-    pages: Vec<(LineKind, PageReport)>,
+    gauges: StreamGauges,
 }
 
 /// What is left to say once everything has stopped.
@@ -118,6 +118,13 @@ impl Supervisor {
                 Some(ExpertHandle::spawn(settings, Arc::clone(&engine))?)
             }
         };
+        let gauges = StreamGauges {
+            engine: Arc::clone(&engine),
+            table,
+            cache: experts.as_ref().map(ExpertHandle::shared_counters),
+            prefault: prefault.status(),
+            pages: memory.reports.into(),
+        };
         Ok(Self {
             source: StreamingSource {
                 rows,
@@ -127,8 +134,7 @@ impl Supervisor {
             },
             prefault,
             engine,
-            table,
-            pages: memory.reports,
+            gauges,
         })
     }
 
@@ -149,50 +155,40 @@ impl Supervisor {
         self.engine.caps()
     }
 
+    /// What is counted, to look at from another thread.
+    #[must_use]
+    pub fn gauges(&self) -> &StreamGauges {
+        &self.gauges
+    }
+
     /// What the engine has done so far.
     #[must_use]
     pub fn counters(&self) -> EngineCounters {
-        self.engine.counters()
+        self.gauges.engine_counters()
     }
 
     /// What the cache has counted so far.
     #[must_use]
     pub fn cache_counters(&self) -> CacheCounters {
-        let experts = self.source.experts.as_ref();
-        experts.map(ExpertHandle::counters).unwrap_or_default()
+        self.gauges.cache_counters()
     }
 
     /// How much of the memory has been touched ahead of the reads.
     #[must_use]
     pub fn prefault_counts(&self) -> PrefaultCounts {
-        self.prefault.status().counts()
+        self.gauges.prefault_counts()
     }
 
     /// The pages each part of the plan got.
     #[must_use]
     pub fn pages(&self) -> &[(LineKind, PageReport)] {
-        &self.pages
+        self.gauges.pages()
     }
 
     /// Everything that is less than what was asked for, one sentence each.
     #[must_use]
     pub fn fallbacks(&self) -> Vec<String> {
-        let mut lines = self.engine.caps().fallbacks;
-        lines.extend(self.prefault.status().fallback());
-        for line in self.table.fallbacks() {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
-        for (kind, report) in &self.pages {
-            lines.extend(
-                report
-                    .fallbacks
-                    .iter()
-                    .map(|line| format!("{kind}: {line}")),
-            );
-        }
-        lines
+        self.gauges.fallbacks()
     }
 
     /// Stops everything in order.

@@ -1,7 +1,7 @@
 //! The one walk through a sweep's program.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use k3_config::BlockKind;
 use k3_models::{ExpertDemand, ModelFamily, Step, Sweep, SweepRun, Workers};
@@ -41,6 +41,28 @@ pub trait SweepObserver {
 
 /// Observes nothing.
 impl SweepObserver for () {}
+
+/// Where a sweep stands, for other threads to look at.
+#[derive(Debug, Default)]
+pub struct SweepProgress {
+    done: AtomicUsize,
+    total: AtomicUsize,
+}
+
+impl SweepProgress {
+    /// `done` of `total` steps have run.
+    pub fn set(&self, done: usize, total: usize) {
+        self.total.store(total, Ordering::Relaxed);
+        self.done.store(done, Ordering::Relaxed);
+    }
+
+    /// Steps that have run, and steps of a sweep; both 0 before the first.
+    #[must_use]
+    pub fn get(&self) -> (usize, usize) {
+        let total = self.total.load(Ordering::Relaxed);
+        (self.done.load(Ordering::Relaxed), total)
+    }
+}
 
 /// Counts of one sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,6 +149,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
             Step::EndLayer(layer) => run.end_layer(layer)?,
         }
     }
+    observer.progress(program.steps.len(), program.steps.len());
     counts.nan_scale_groups = run.nan_scale_groups();
     Ok((run.finish()?, counts))
 }

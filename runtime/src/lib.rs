@@ -39,7 +39,7 @@ pub mod statistics;
 
 pub use checkpoint::{Checkpoint, CheckpointPaths};
 pub use error::RunError;
-pub use forward::{Cancel, SweepObserver, forward};
+pub use forward::{Cancel, SweepObserver, SweepProgress, forward};
 pub use memory::{MemoryNeed, check_memory};
 pub use pool::ComputePool;
 pub use report::RunReport;

@@ -1,13 +1,17 @@
 //! What a run tells about itself: one versioned schema for files and screens.
 
+mod engine;
 mod streaming;
+mod sweeps;
 
 use serde::Serialize;
 
+pub use engine::{DeviceReport, EngineReport, ReadCeiling};
 pub use streaming::{
-    ArenaReport, BytesReport, CacheReport, DeviceReport, EngineReport, MemoryReport,
-    StreamingReport, SweepReport, TimeReport, share,
+    ArenaReport, BytesReport, CacheReport, MemoryReport, StreamingReport, SweepReport, TimeReport,
+    share,
 };
+pub use sweeps::{SWEEP_ROWS_PER_END, SweepTable, SweepTotals};
 
 use crate::sampler::SamplingSettings;
 use crate::session::SessionCounts;
@@ -105,7 +109,7 @@ pub enum StopReason {
 }
 
 /// Exact counts, in bytes of payload as consumed by the arithmetic.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CountsReport {
     /// Walks through the layers.
     pub sweeps: u64,

@@ -1,9 +1,11 @@
 //! One conversation: prefill, single steps, teacher forcing.
 
+use std::sync::Arc;
+
 use k3_models::{ExpertDemand, LogitRows, ModelFamily, SequenceState, Sweep, WorkspaceSize};
 
 use crate::error::RunError;
-use crate::forward::{Cancel, SweepCounts, SweepObserver, forward};
+use crate::forward::{Cancel, SweepCounts, SweepObserver, SweepProgress, forward};
 use crate::pool::ComputePool;
 use crate::source::WeightSource;
 
@@ -91,16 +93,24 @@ pub struct Session<'a, M: ModelFamily, S: WeightSource> {
     settings: SessionSettings,
     counts: SessionCounts,
     trace: Option<Vec<(u16, u16)>>,
+    progress: Arc<SweepProgress>,
 }
 
-/// Files picks under their layer.
-struct Trace<'t>(&'t mut Option<Vec<(u16, u16)>>);
+/// Files picks under their layer, and where the sweep stands.
+struct Observer<'t> {
+    trace: &'t mut Option<Vec<(u16, u16)>>,
+    progress: &'t SweepProgress,
+}
 
-impl SweepObserver for Trace<'_> {
+impl SweepObserver for Observer<'_> {
     fn demand(&mut self, demand: &ExpertDemand) {
-        if let (Some(trace), Some(layer)) = (self.0.as_mut(), demand.layer) {
+        if let (Some(trace), Some(layer)) = (self.trace.as_mut(), demand.layer) {
             trace.extend(demand.picks.iter().map(|expert| (layer.0, *expert)));
         }
+    }
+
+    fn progress(&mut self, done: usize, total: usize) {
+        self.progress.set(done, total);
     }
 }
 
@@ -134,7 +144,13 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
             },
             counts: SessionCounts::default(),
             trace: None,
+            progress: Arc::default(),
         }
+    }
+
+    /// Tells `progress` where each sweep stands.
+    pub fn report_progress(&mut self, progress: Arc<SweepProgress>) {
+        self.progress = progress;
     }
 
     /// Starts recording the experts of every sweep.
@@ -210,7 +226,10 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
                 vec![&mut self.state],
                 &mut self.workspace,
                 self.pool,
-                &mut Trace(&mut self.trace),
+                &mut Observer {
+                    trace: &mut self.trace,
+                    progress: &self.progress,
+                },
                 &self.cancel,
             )?;
             self.counts.add(part.len(), &counts);

@@ -12,6 +12,7 @@ use k3_models::kimi_k3::AttentionForm;
 
 use super::commands::Command;
 use super::memory::{MemoryArgs, ReadingArgs};
+use super::metrics::MetricsArgs;
 use super::{help, values};
 
 /// Tokens generated unless `--gen` says otherwise.
@@ -70,6 +71,9 @@ pub(crate) struct GenerateArgs {
     /// What to write where.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Where to watch the run.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 }
 
 /// Where the checkpoint is.

@@ -42,6 +42,9 @@ Examples:
     k3 fixtures/tiny --ids 3,4,5 --memory 64M
     k3 plan fixtures/tiny --memory 64M
 
+  Let Prometheus watch a long run:
+    k3 fixtures/tiny -p hello --gen 500 --metrics-listen 127.0.0.1:9464
+
   Another instruction set, the same bytes:
     k3 fixtures/tiny --ids 3,4,5 -n 0 --isa scalar --dump-logits b.bin
     k3 compare a.bin b.bin

@@ -104,12 +104,26 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "NAME")]
     pub engine: Option<EngineChoice>,
 
+    /// What the disk reads, in 10^9 bytes per second
+    ///
+    /// What the report compares the run's reading with: `k3 doctor` measures it.
+    /// Without it a large model's disks are measured for at most a second before
+    /// the run.
+    #[arg(long, value_name = "RATE", value_parser = values::gigabytes_per_second,
+        allow_negative_numbers = true)]
+    pub disk_gbps: Option<f64>,
+
+    /// Do not measure the disk before the run
+    #[arg(long)]
+    pub no_disk_probe: bool,
+
     /// Keep every weight in memory and read nothing later
     ///
     /// For models smaller than memory, and as the reference that streaming is
     /// compared with.
     #[arg(long, conflicts_with_all = [
         "memory", "preset", "trunk_gb", "cache_gb", "slots", "pins", "policy", "engine",
+        "disk_gbps", "no_disk_probe",
     ])]
     pub resident: bool,
 }

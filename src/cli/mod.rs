@@ -4,6 +4,7 @@ pub(crate) mod args;
 pub(crate) mod commands;
 mod help;
 pub(crate) mod memory;
+pub(crate) mod metrics;
 pub(crate) mod values;
 
 use std::ffi::OsStr;

@@ -5,10 +5,10 @@ use std::io::Write as _;
 
 use k3_config::Bytes;
 use k3_runtime::RunReport;
-use k3_runtime::report::{StopReason, StreamingReport};
+use k3_runtime::report::{EngineReport, MemoryReport, StopReason, StreamingReport};
 
 use super::style::Style;
-use super::{escape, short_bytes, table};
+use super::{escape, short_bytes, short_rate, table};
 
 /// Hex digits of the identity that are shown.
 const IDENTITY_DIGITS: usize = 12;
@@ -113,7 +113,7 @@ fn execution(report: &RunReport) -> String {
 }
 
 /// What was reserved, read and waited for.
-fn streamed(report: &StreamingReport) -> [(&'static str, String); 4] {
+fn streamed(report: &StreamingReport) -> [(&'static str, String); 6] {
     let memory = &report.memory;
     let peak = match memory.peak_bytes {
         Some(peak) => format!("peak {} of ", short_bytes(peak)),
@@ -149,16 +149,45 @@ fn streamed(report: &StreamingReport) -> [(&'static str, String); 4] {
                 cache.evictions
             ),
         ),
+        ("disk", disk(&report.engine)),
         (
-            "disk",
+            "waits",
             format!(
-                "{}, waits {} of the time, overlap {:.2}",
-                report.engine.kind,
+                "{} of the time for reads, overlap {:.2}",
                 percent(time.io_share),
                 time.overlap
             ),
         ),
+        ("paging", paging(memory)),
     ]
+}
+
+fn disk(engine: &EngineReport) -> String {
+    let rate = short_rate(engine.bytes_per_second);
+    let against = match (engine.ceiling_share, engine.ceiling_bytes_per_second) {
+        (Some(share), Some(ceiling)) => {
+            let source = engine.ceiling_source.unwrap_or_default();
+            format!(
+                ", {} of the {} {source}",
+                percent(share),
+                short_rate(ceiling)
+            )
+        }
+        _ => String::new(),
+    };
+    format!("{}, {rate}{against}", engine.kind)
+}
+
+fn paging(memory: &MemoryReport) -> String {
+    let faults = match memory.major_faults {
+        Some(1) => "1 major fault".to_owned(),
+        Some(count) => format!("{count} major faults"),
+        None => "faults not known".to_owned(),
+    };
+    match memory.swapped_bytes {
+        Some(0) | None => faults,
+        Some(bytes) => format!("{faults}, {} swapped out", short_bytes(bytes)),
+    }
 }
 
 fn percent(share: f64) -> String {

@@ -3,11 +3,13 @@
 mod common;
 mod compare;
 mod doctor;
+mod exposition;
 mod generate;
 mod help;
 mod inspect;
 mod interrupt;
 mod loading;
+mod metrics;
 mod outputs;
 mod plan;
 mod reference_data;

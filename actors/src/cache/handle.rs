@@ -208,6 +208,11 @@ impl ExpertHandle {
         *self.counters.lock()
     }
 
+    /// The same counts, for other threads to look at.
+    pub(crate) fn shared_counters(&self) -> Arc<Mutex<CacheCounters>> {
+        Arc::clone(&self.counters)
+    }
+
     fn wait(&mut self) -> Result<Delivery, ActorError> {
         let start = Instant::now();
         let delivery = self

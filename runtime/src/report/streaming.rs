@@ -5,6 +5,9 @@
 use k3_config::BudgetPlan;
 use serde::Serialize;
 
+use super::engine::EngineReport;
+use super::sweeps::SweepTotals;
+
 /// How weights were streamed. Payload bytes are exact: what the arithmetic
 /// consumed, without alignment.
 #[derive(Debug, Clone, Serialize)]
@@ -21,14 +24,17 @@ pub struct StreamingReport {
     pub cache: CacheReport,
     /// Where the time of the sweeps went.
     pub time: TimeReport,
-    /// One row for each sweep that finished.
+    /// One row for each sweep that finished; of a long run the first and the
+    /// last.
     pub sweeps: Vec<SweepReport>,
+    /// Rows that are missing between the two.
+    pub sweeps_left_out: u64,
     /// Everything that is less than what was asked for, one sentence each.
     pub fallbacks: Vec<String>,
 }
 
 /// Memory, in bytes.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct MemoryReport {
     /// What the run was allowed.
     pub budget_bytes: u64,
@@ -39,6 +45,12 @@ pub struct MemoryReport {
     pub peak_bytes: Option<u64>,
     /// Reserved huge pages in use, which `VmHWM` leaves out.
     pub hugetlb_bytes: u64,
+    /// Pages the process had to wait for a disk to bring, since the first sweep
+    /// began; `None` where the kernel does not tell.
+    pub major_faults: Option<u64>,
+    /// Memory of the process that is swapped out; `None` where the kernel does
+    /// not tell.
+    pub swapped_bytes: Option<u64>,
     /// Bytes of the arenas that were touched ahead of the reads.
     pub prefault_bytes: u64,
     /// Time that took, beside the run.
@@ -48,7 +60,7 @@ pub struct MemoryReport {
 }
 
 /// One arena.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArenaReport {
     /// The plan's line.
     pub line: String,
@@ -58,40 +70,6 @@ pub struct ArenaReport {
     pub pages_asked: String,
     /// Pages it has.
     pub pages: String,
-}
-
-/// The read engine.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct EngineReport {
-    /// `io_uring` or `pread`.
-    pub kind: String,
-    /// Each device.
-    pub devices: Vec<DeviceReport>,
-    /// Arena memory registered with the kernel, on all devices.
-    pub registered_bytes: u64,
-    /// Time with a request queued or in flight on any device.
-    pub busy_seconds: f64,
-    /// Bytes the devices transferred, per second of that time.
-    pub bytes_per_second: f64,
-}
-
-/// One device.
-#[derive(Debug, Clone, Serialize)]
-pub struct DeviceReport {
-    /// Its number (`st_dev`).
-    pub device: u64,
-    /// Bytes transferred: payload, alignment and what retries read again.
-    pub device_bytes: u64,
-    /// Bytes of it that were wanted.
-    pub payload_bytes: u64,
-    /// Requests.
-    pub requests: u64,
-    /// Reads repeated because they failed in a way that can pass.
-    pub retries: u64,
-    /// Reads that brought less than asked.
-    pub short_reads: u64,
-    /// Time with a request queued or in flight.
-    pub busy_seconds: f64,
 }
 
 /// Payload by kind, over all finished sweeps.
@@ -171,15 +149,15 @@ pub struct SweepReport {
 }
 
 impl BytesReport {
-    /// The sums of `sweeps`, with `vector_bytes` and `device_bytes` beside them.
+    /// The sums of the sweeps, with `vector_bytes` and `device_bytes` beside
+    /// them.
     #[must_use]
-    pub fn new(sweeps: &[SweepReport], vector_bytes: u64, device_bytes: u64) -> Self {
-        let sum = |of: fn(&SweepReport) -> u64| sweeps.iter().map(of).sum();
+    pub fn new(totals: &SweepTotals, vector_bytes: u64, device_bytes: u64) -> Self {
         Self {
-            trunk_read_bytes: sum(|sweep| sweep.trunk_read_bytes),
-            trunk_pinned_bytes: sum(|sweep| sweep.trunk_pinned_bytes),
-            expert_read_bytes: sum(|sweep| sweep.expert_read_bytes),
-            embedding_bytes: sum(|sweep| sweep.embedding_bytes),
+            trunk_read_bytes: totals.trunk_read_bytes,
+            trunk_pinned_bytes: totals.trunk_pinned_bytes,
+            expert_read_bytes: totals.expert_read_bytes,
+            embedding_bytes: totals.embedding_bytes,
             vector_bytes,
             device_bytes,
         }
@@ -187,11 +165,10 @@ impl BytesReport {
 }
 
 impl CacheReport {
-    /// The sums of `sweeps`, with what the cache counted beside them.
+    /// The sums of the sweeps, with what the cache counted beside them.
     #[must_use]
-    pub fn new(sweeps: &[SweepReport], evictions: u64, bypassed: u64, pinned_share: f64) -> Self {
-        let hits = sweeps.iter().map(|sweep| sweep.hits).sum();
-        let misses = sweeps.iter().map(|sweep| sweep.misses).sum();
+    pub fn new(totals: &SweepTotals, evictions: u64, bypassed: u64, pinned_share: f64) -> Self {
+        let (hits, misses) = (totals.hits, totals.misses);
         Self {
             hits,
             misses,
@@ -204,15 +181,16 @@ impl CacheReport {
 }
 
 impl TimeReport {
-    /// The sums of `sweeps`, against an engine that was busy for
+    /// The sums of the sweeps, against an engine that was busy for
     /// `engine_busy_seconds`.
     #[must_use]
-    pub fn new(sweeps: &[SweepReport], engine_busy_seconds: f64) -> Self {
-        let wall_seconds: f64 = sweeps.iter().map(|sweep| sweep.seconds).sum();
-        let waited: f64 = sweeps.iter().map(|sweep| sweep.wait_seconds).sum();
-        // Two clocks: the waits are within the sweeps.
-        let wait_seconds = waited.min(wall_seconds);
-        let compute_seconds = wall_seconds - wait_seconds;
+    pub fn new(totals: &SweepTotals, engine_busy_seconds: f64) -> Self {
+        let SweepTotals {
+            wall_seconds,
+            wait_seconds,
+            compute_seconds,
+            ..
+        } = *totals;
         let longest = engine_busy_seconds.max(compute_seconds);
         let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         Self {
@@ -241,7 +219,7 @@ pub fn share(part: u64, whole: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn sweeps() -> Vec<SweepReport> {
+    fn totals() -> SweepTotals {
         let sweep = SweepReport {
             positions: 4,
             is_prompt: true,
@@ -263,13 +241,13 @@ mod tests {
             misses: 0,
             ..sweep
         };
-        vec![sweep, token]
+        [sweep, token].iter().collect()
     }
 
     #[test]
     fn sums_shares_and_overlap_follow_their_formulas() {
-        let sweeps = sweeps();
-        let bytes = BytesReport::new(&sweeps, 5, 999);
+        let totals = totals();
+        let bytes = BytesReport::new(&totals, 5, 999);
         assert_eq!(
             bytes,
             BytesReport {
@@ -281,19 +259,23 @@ mod tests {
                 device_bytes: 999,
             }
         );
-        let cache = CacheReport::new(&sweeps, 3, 2, 0.5);
+        let cache = CacheReport::new(&totals, 3, 2, 0.5);
         assert_eq!((cache.hits, cache.misses, cache.hit_rate), (2, 6, 0.25));
-        let time = TimeReport::new(&sweeps, 3.2);
+        let time = TimeReport::new(&totals, 3.2);
         assert_eq!((time.wall_seconds, time.compute_seconds), (4.0, 3.0));
         assert_eq!((time.io_share, time.overlap), (0.25, 1.25));
-        let idle_disk = TimeReport::new(&sweeps, 0.0);
+        let idle_disk = TimeReport::new(&totals, 0.0);
         assert_eq!(idle_disk.overlap, 4.0 / 3.0);
     }
 
     #[test]
     fn nothing_is_no_division_by_zero() {
-        assert_eq!(TimeReport::new(&[], 0.0), TimeReport::default());
-        assert_eq!(CacheReport::new(&[], 0, 0, 0.0), CacheReport::default());
+        assert_eq!(
+            TimeReport::new(&SweepTotals::default(), 0.0),
+            TimeReport::default()
+        );
+        let nothing = CacheReport::new(&SweepTotals::default(), 0, 0, 0.0);
+        assert_eq!(nothing, CacheReport::default());
         assert_eq!(share(0, 0), 0.0);
     }
 }

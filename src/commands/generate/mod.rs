@@ -4,13 +4,19 @@
 //! |---|---|
 //! | [`request`] | everything that can be refused before weights are read |
 //! | [`streaming`] | the plan and the actors of a run that reads as it goes |
+//! | [`ceiling`] | how fast the disk could be read |
+//! | [`live`], [`figures`], [`exposed`] | what the run has done so far, for its report and for metrics |
 //! | [`outputs`] | the files a run writes |
 //! | [`guard`] | that they are none of those it reads |
 //! | [`stream`] | tokens to standard output as they come |
 //! | [`steps`] | prefill, steps, teacher forcing |
 //! | [`summary`] | what the run tells about itself |
 
+mod ceiling;
+mod exposed;
+mod figures;
 mod guard;
+mod live;
 mod outputs;
 mod request;
 mod steps;
@@ -30,12 +36,14 @@ use crate::cli::args::GenerateArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
+use crate::metrics::Metrics;
 use crate::planning;
 use crate::render;
 use crate::render::progress::Progress;
 use crate::render::style::Style;
 use crate::stdout::Stdout;
 use guard::Inputs;
+use live::{Live, RunFacts};
 use outputs::Outputs;
 use request::Request;
 use steps::{Done, Generation};
@@ -50,6 +58,10 @@ use streaming::{Reads, Streaming};
 pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let started = Instant::now();
     let request = Request::resolve(args)?;
+    let live = Live::new(run_facts(&request, args));
+    // Until the report is out: the last figures are those of the report.
+    let metrics = Metrics::open(request.settings.metrics_listen.as_ref(), args.output.quiet)?;
+    metrics.register(exposed::collector(live.clone()));
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let pool = ComputePool::new(request.threads)?;
@@ -64,6 +76,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
         started,
         request: &request,
         args,
+        live,
         cancel,
         pool: &pool,
         session,
@@ -94,6 +107,17 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     })
 }
 
+fn run_facts(request: &Request, args: &GenerateArgs) -> RunFacts {
+    RunFacts {
+        identity: request.identity.clone(),
+        isa: request.isa.to_string(),
+        attention: request.form.to_string(),
+        threads: request.threads,
+        source: summary::source_name(args),
+        prompt_tokens: request.prompt_ids.len(),
+    }
+}
+
 /// Neither a part of a load nor of the first step is worth keeping.
 fn nothing_to_keep(error: CliError) -> CliError {
     match error {
@@ -107,6 +131,7 @@ struct Run<'a> {
     started: Instant,
     request: &'a Request,
     args: &'a GenerateArgs,
+    live: Live,
     cancel: Cancel,
     pool: &'a ComputePool,
     session: SessionSettings,
@@ -174,7 +199,9 @@ impl Run<'_> {
     fn streamed(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
         // What the session reserves is part of the plan, its limits are its own.
         self.session.planned_bytes(model, self.request.threads)?;
-        let mut streaming = Streaming::start(self.request, model, self.session)?;
+        let reading = &self.args.reading;
+        let live = self.live.clone();
+        let mut streaming = Streaming::start(self.request, reading, model, self.session, live)?;
         let done = self.generate(model, streaming.source(), outputs);
         // Whatever has happened, everything is stopped in order.
         let stopped = streaming.stop();
@@ -182,9 +209,9 @@ impl Run<'_> {
         let failures = stopped.failures();
         let failed = !failures.is_empty();
         done.notes.extend(failures);
-        let sweeps = std::mem::take(&mut done.sweeps);
+        done.notes.extend(stopped.notes());
         Ok(Ended {
-            streaming: Some(stopped.report(sweeps)),
+            streaming: Some(stopped.report()),
             done,
             failed,
         })
@@ -201,9 +228,12 @@ impl Run<'_> {
         if args.output.dump_trace.is_some() {
             session.record_trace();
         }
+        session.report_progress(self.live.progress());
         let load_seconds = self.started.elapsed().as_secs_f64();
+        self.live.loaded(load_seconds);
         let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
-        let mut generation = Generation::new(request, args, session, outputs, stream)?;
+        let live = self.live.clone();
+        let mut generation = Generation::new(request, args, session, outputs, stream, live)?;
         let stop = generation.run()?;
         let mut done = generation.finish(stop);
         done.timing.load_seconds = load_seconds;

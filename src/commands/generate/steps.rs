@@ -5,11 +5,10 @@ use std::time::Instant;
 use k3_kernels::argmax;
 use k3_models::LogitRows;
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::report::{
-    CountsReport, StopReason, SweepReport, TeacherForcedReport, TimingReport,
-};
+use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingReport};
 use k3_runtime::{RunError, Sampler, Session};
 
+use super::live::Live;
 use super::outputs::Outputs;
 use super::request::Request;
 use super::stream::TokenStream;
@@ -36,8 +35,8 @@ pub(super) struct Generation<'a, S: Reads> {
     generated_ids: Vec<u32>,
     timing: TimingReport,
     teacher_forced: Option<TeacherForcedReport>,
-    /// What each finished sweep read, of a source that reads.
-    sweeps: Vec<SweepReport>,
+    /// What others see of the run.
+    live: Live,
     /// Picks of the sweeps that finished.
     trace_len: usize,
     output_closed: bool,
@@ -58,8 +57,6 @@ pub(super) struct Done {
     pub timing: TimingReport,
     /// Teacher forcing, where asked for.
     pub teacher_forced: Option<TeacherForcedReport>,
-    /// What each finished sweep read, of a source that reads.
-    pub sweeps: Vec<SweepReport>,
     /// (layer, expert) of all sweeps that finished.
     pub trace: Vec<(u16, u16)>,
     /// Files to complete.
@@ -77,6 +74,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         session: Session<'a, KimiK3, S>,
         outputs: Outputs,
         stream: TokenStream<'a>,
+        live: Live,
     ) -> Result<Self, CliError> {
         Ok(Self {
             request,
@@ -93,7 +91,7 @@ impl<'a, S: Reads> Generation<'a, S> {
                 agreed: 0,
                 first_disagreements: Vec::new(),
             }),
-            sweeps: Vec::new(),
+            live,
             trace_len: 0,
             output_closed: false,
         })
@@ -145,6 +143,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         }
         self.trace_len = self.session.trace().map_or(0, <[_]>::len);
         self.timing.prefill_seconds = started.elapsed().as_secs_f64();
+        self.live.prefilled(self.timing.prefill_seconds);
         Ok(())
     }
 
@@ -191,9 +190,9 @@ impl<'a, S: Reads> Generation<'a, S> {
             let position = self.request.prompt_ids.len() + self.generated_ids.len();
             let id = self.sampler.draw(&self.logits, position as u64)?;
             self.generated_ids.push(id);
-            self.timing
-                .token_seconds
-                .push(started.elapsed().as_secs_f64());
+            let seconds = started.elapsed().as_secs_f64();
+            self.timing.token_seconds.push(seconds);
+            self.live.token(seconds);
             let shown = self.stream.push(id);
             if self.closed(shown)? {
                 return Ok(StopReason::Interrupted);
@@ -243,8 +242,8 @@ impl<'a, S: Reads> Generation<'a, S> {
             .append(part, rows, |_, rows| logits.extend_from_slice(rows))?;
         let seconds = started.elapsed().as_secs_f64();
         let reads = self.session.source().reads();
-        self.sweeps
-            .extend(reads.map(|reads| sweep_report(&reads, part.len(), is_prompt, seconds)));
+        let row = reads.map(|reads| sweep_report(&reads, part.len(), is_prompt, seconds));
+        self.live.sweep(row, self.session.counts().into());
         Ok(logits)
     }
 
@@ -273,7 +272,6 @@ impl<'a, S: Reads> Generation<'a, S> {
             counts: self.session.counts().into(),
             timing: self.timing,
             teacher_forced: self.teacher_forced,
-            sweeps: self.sweeps,
             trace,
             outputs: self.outputs,
             output_closed: self.output_closed,

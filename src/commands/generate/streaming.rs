@@ -1,20 +1,20 @@
 //! A run whose weights are read as they are needed.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use k3_actors::{ShutdownReport, StreamSettings, StreamingSource, Supervisor, SweepReads};
 use k3_config::{BudgetPlan, EngineChoice, HostMemory};
-use k3_io::{DirectPolicy, EngineCounters, EnginePreference, PagePolicy};
+use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::report::{
-    ArenaReport, BytesReport, CacheReport, DeviceReport, EngineReport, MemoryReport,
-    StreamingReport, SweepReport, TimeReport, share,
-};
+use k3_runtime::report::{ReadCeiling, StreamingReport, SweepReport, share};
 use k3_runtime::{ResidentSource, SessionSettings, WeightSource};
 
+use super::ceiling;
+use super::figures::{self, Figures, StreamFacts};
+use super::live::Live;
 use super::request::Request;
+use crate::cli::memory::ReadingArgs;
 use crate::error::{CliError, Positions};
 use crate::planning::{self, Reading, Subject};
 use crate::process::ProcessMemory;
@@ -61,22 +61,18 @@ pub(super) fn sweep_report(
 /// The actors of a run, and the plan they keep to.
 pub(super) struct Streaming {
     plan: BudgetPlan,
-    vector_bytes: u64,
     supervisor: Supervisor,
+    live: Live,
+    notes: Vec<String>,
 }
 
 /// Everything has stopped.
 pub(super) struct Stopped {
     plan: BudgetPlan,
-    vector_bytes: u64,
-    memory: MemoryReport,
-    engine: &'static str,
-    registered_bytes: u64,
-    /// The engine's busy time when the last token was there.
-    busy_seconds: f64,
-    counters: EngineCounters,
+    figures: Figures,
+    live: Live,
+    notes: Vec<String>,
     down: ShutdownReport,
-    fallbacks: Vec<String>,
 }
 
 impl Streaming {
@@ -88,44 +84,41 @@ impl Streaming {
     /// [`Supervisor::start`] reports.
     pub(super) fn start(
         request: &Request,
+        args: &ReadingArgs,
         model: &KimiK3,
         session: SessionSettings,
+        live: Live,
     ) -> Result<Self, CliError> {
         let footprint = model.footprint();
         let reading = Reading::for_trunk(footprint.trunk_bytes());
-        let budget = request
-            .budget
-            .as_ref()
-            .expect("a streamed run has a budget");
-        let subject = Subject {
-            footprint: &footprint,
-            workspace: &|size| model.workspace_bytes(size),
-            reading: &reading,
-            context_positions: session.context_positions,
-            chunk_positions: session.chunk_positions,
-            all_logits: session.all_logits,
-            threads: request.threads,
-            vocabulary_bytes: planning::vocabulary_bytes(request.tokenizer.as_ref()),
-            index_bytes: planning::index_bytes(request.checkpoint.index()),
-        };
-        let plan = planning::plan(&subject, budget, &request.settings)
-            .map_err(|refusal| CliError::refused_plan(refusal, Positions::Generation))?;
+        let plan = plan(request, model, session, &reading)?;
         check_headroom(&plan, reading.pages)?;
+        let engine = match request.settings.engine.value {
+            EngineChoice::Auto | EngineChoice::Uring => EnginePreference::Uring,
+            EngineChoice::Pread => EnginePreference::Pread,
+        };
+        let checkpoint = &request.checkpoint;
+        let trunk_bytes = footprint.trunk_bytes();
+        let ceiling = ceiling::find(args, checkpoint, trunk_bytes, &reading, engine);
+        let (ceiling, notes) = match ceiling {
+            Ok(ceiling) => (ceiling, Vec::new()),
+            Err(reason) => (None, vec![reason]),
+        };
         let settings = StreamSettings {
-            engine: match request.settings.engine.value {
-                EngineChoice::Auto | EngineChoice::Uring => EnginePreference::Uring,
-                EngineChoice::Pread => EnginePreference::Pread,
-            },
+            engine,
             engine_config: reading.engine,
             direct: DirectPolicy::Probe,
             pages: reading.pages,
             policy: request.settings.policy.value,
         };
-        let checkpoint = Arc::clone(&request.checkpoint);
+        let supervisor = Supervisor::start(model, checkpoint, &plan, &settings, None)?;
+        let facts = facts(&plan, &supervisor, footprint.vector_bytes, ceiling);
+        live.streaming(facts, supervisor.gauges().clone());
         Ok(Self {
-            supervisor: Supervisor::start(model, &checkpoint, &plan, &settings, None)?,
-            vector_bytes: footprint.vector_bytes,
             plan,
+            supervisor,
+            live,
+            notes,
         })
     }
 
@@ -136,43 +129,64 @@ impl Streaming {
 
     /// Measures, then stops everything in order.
     pub(super) fn stop(self) -> Stopped {
-        // While the arenas are mapped: huge pages have no high-water mark.
-        let process = ProcessMemory::read();
-        let arena = |(line, pages): &(k3_config::LineKind, k3_io::PageReport)| ArenaReport {
-            line: line.to_string(),
-            bytes: pages.bytes as u64,
-            pages_asked: page_name(pages.asked).to_owned(),
-            pages: page_name(pages.got).to_owned(),
-        };
-        let prefault = self.supervisor.prefault_counts();
-        let memory = MemoryReport {
-            budget_bytes: self.plan.budget.total.0,
-            planned_bytes: self.plan.planned.0,
-            peak_bytes: process.peak_bytes(),
-            hugetlb_bytes: process.hugetlb_bytes,
-            prefault_bytes: prefault.touched_bytes,
-            prefault_seconds: prefault.seconds,
-            arenas: self.supervisor.pages().iter().map(arena).collect(),
-        };
-        let counters = self.supervisor.counters();
-        let caps = self.supervisor.caps();
-        let registered = caps.devices.iter().map(|device| device.fixed_bytes as u64);
-        let engine = match caps.kind {
-            k3_io::EngineKind::Pread => "pread",
-            k3_io::EngineKind::Uring => "io_uring",
-        };
-        let fallbacks = self.supervisor.fallbacks();
         Stopped {
             plan: self.plan,
-            vector_bytes: self.vector_bytes,
-            memory,
-            engine,
-            registered_bytes: registered.sum(),
-            busy_seconds: counters.busy_seconds,
-            fallbacks,
+            figures: self.live.end_streaming(),
+            live: self.live,
+            notes: self.notes,
             down: self.supervisor.shutdown(),
-            counters,
         }
+    }
+}
+
+/// The plan of the run.
+fn plan(
+    request: &Request,
+    model: &KimiK3,
+    session: SessionSettings,
+    reading: &Reading,
+) -> Result<BudgetPlan, CliError> {
+    let budget = request
+        .budget
+        .as_ref()
+        .expect("a streamed run has a budget");
+    let subject = Subject {
+        footprint: &model.footprint(),
+        workspace: &|size| model.workspace_bytes(size),
+        reading,
+        context_positions: session.context_positions,
+        chunk_positions: session.chunk_positions,
+        all_logits: session.all_logits,
+        threads: request.threads,
+        vocabulary_bytes: planning::vocabulary_bytes(request.tokenizer.as_ref()),
+        index_bytes: planning::index_bytes(request.checkpoint.index()),
+    };
+    planning::plan(&subject, budget, &request.settings)
+        .map_err(|refusal| CliError::refused_plan(refusal, Positions::Generation))
+}
+
+fn facts(
+    plan: &BudgetPlan,
+    supervisor: &Supervisor,
+    vector_bytes: u64,
+    ceiling: Option<ReadCeiling>,
+) -> StreamFacts {
+    let lines = plan.lines.iter();
+    StreamFacts {
+        budget_bytes: plan.budget.total.0,
+        planned_bytes: plan.planned.0,
+        lines: lines
+            .map(|line| (line.kind.to_string(), line.bytes.0))
+            .collect(),
+        arenas: supervisor.pages().iter().map(figures::arena).collect(),
+        engine: match supervisor.caps().kind {
+            k3_io::EngineKind::Pread => "pread",
+            k3_io::EngineKind::Uring => "io_uring",
+        },
+        vector_bytes,
+        pinned_share: share(plan.pins.bytes, plan.pins.bytes_total),
+        ceiling,
+        major_faults_before: ProcessMemory::read().major_faults,
     }
 }
 
@@ -182,58 +196,26 @@ impl Stopped {
         self.down.failures.iter().map(ToString::to_string).collect()
     }
 
-    /// The report of a run that has made `sweeps`.
-    pub(super) fn report(self, sweeps: Vec<SweepReport>) -> StreamingReport {
-        let pins = &self.plan.pins;
-        let pinned_share = share(pins.bytes, pins.bytes_total);
-        let device_bytes = self.counters.device_bytes();
-        let cache = &self.down.cache;
+    /// What a person should know, one sentence each.
+    pub(super) fn notes(&self) -> Vec<String> {
+        [self.notes.clone(), self.figures.notes()].concat()
+    }
+
+    /// The run's report.
+    pub(super) fn report(self) -> StreamingReport {
+        let figures = self.figures;
+        let (sweeps, sweeps_left_out) = self.live.rows();
         StreamingReport {
-            memory: self.memory,
-            engine: EngineReport {
-                registered_bytes: self.registered_bytes,
-                ..engine_report(self.engine, &self.counters, self.busy_seconds)
-            },
-            bytes: BytesReport::new(&sweeps, self.vector_bytes, device_bytes),
-            cache: CacheReport::new(&sweeps, cache.evictions, cache.bypassed, pinned_share),
-            time: TimeReport::new(&sweeps, self.busy_seconds),
-            sweeps,
-            fallbacks: self.fallbacks,
             plan: self.plan,
+            memory: figures.memory,
+            engine: figures.engine,
+            bytes: figures.bytes,
+            cache: figures.cache,
+            time: figures.time,
+            sweeps,
+            sweeps_left_out,
+            fallbacks: figures.fallbacks,
         }
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a rate to a few digits")]
-fn engine_report(kind: &str, counters: &EngineCounters, busy_seconds: f64) -> EngineReport {
-    let devices = counters.devices.iter().map(|device| DeviceReport {
-        device: device.device,
-        device_bytes: device.device_bytes,
-        payload_bytes: device.payload_bytes.iter().sum(),
-        requests: device.requests,
-        retries: device.retries,
-        short_reads: device.short_reads,
-        busy_seconds: device.busy_seconds,
-    });
-    let bytes_per_second = if busy_seconds > 0.0 {
-        counters.device_bytes() as f64 / busy_seconds
-    } else {
-        0.0
-    };
-    EngineReport {
-        kind: kind.to_owned(),
-        devices: devices.collect(),
-        busy_seconds,
-        bytes_per_second,
-        ..EngineReport::default()
-    }
-}
-
-fn page_name(pages: PagePolicy) -> &'static str {
-    match pages {
-        PagePolicy::Hugetlb => "hugetlb",
-        PagePolicy::Transparent => "transparent",
-        PagePolicy::Small => "small",
     }
 }
 

@@ -43,12 +43,7 @@ pub(super) fn report(
             chunk_positions: request.chunk_positions,
             context_positions: request.context_positions,
             recompute: args.generation.recompute,
-            source: if streaming.is_some() {
-                "streaming"
-            } else {
-                "resident"
-            }
-            .to_owned(),
+            source: source_name(args).to_owned(),
         },
         sampling: request.sampling,
         prompt_ids: request.prompt_ids.clone(),
@@ -60,6 +55,15 @@ pub(super) fn report(
         streaming,
         teacher_forced: done.teacher_forced.clone(),
         notes: done.notes.clone(),
+    }
+}
+
+/// Where weights come from.
+pub(super) fn source_name(args: &GenerateArgs) -> &'static str {
+    if args.reading.resident {
+        "resident"
+    } else {
+        "streaming"
     }
 }
 

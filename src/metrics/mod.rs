@@ -7,8 +7,8 @@
 //! | [`server`] | HTTP on a thread of its own, only where it was asked for |
 //! | [`connection`] | what one client may take of it |
 //!
-//! A command opens [`Metrics`] before it reads anything and registers what it
-//! counts. Dropping it ends the server. Counting costs the run nothing that it
+//! A command opens [`Metrics`] before it reads anything, over what it will
+//! count. Dropping it ends the server. Counting costs the run nothing that it
 //! would not spend on its report: figures are computed by whoever asks, from
 //! what the run counts anyway.
 
@@ -27,54 +27,48 @@ use crate::error::CliError;
 use crate::render::style::Style;
 use server::Server;
 
-/// Everything a run lets others watch.
+/// What serves a run's figures for as long as it lives, if that was asked for.
 #[derive(Debug)]
+#[must_use = "dropping it ends the server"]
 pub(crate) struct Metrics {
-    registry: Registry,
-    /// `None` unless it was asked for.
-    server: Option<Server>,
+    _server: Option<Server>,
 }
 
 impl Metrics {
-    /// Serves on `address`, if there is one, and says where, unless `quiet`
-    /// and known already.
+    /// Serves what `collector` collects on `address`, if there is one, and says
+    /// where, unless `quiet` and known already.
     ///
     /// # Errors
     ///
     /// An address that cannot be listened on.
-    pub(crate) fn open(
-        address: Option<&Sourced<SocketAddr>>,
-        quiet: bool,
-    ) -> Result<Self, CliError> {
-        let registry = Registry::new();
-        let server = match address {
-            None => None,
-            Some(Sourced { value, origin }) => {
-                let server = Server::start(*value, registry.clone());
-                let server = server.map_err(|source| CliError::MetricsAddress {
-                    address: *value,
-                    origin: origin.clone(),
-                    source,
-                })?;
-                if !quiet || value.port() == 0 {
-                    announce(server.address());
-                }
-                Some(server)
-            }
-        };
-        Ok(Self { registry, server })
-    }
-
-    /// Serves what `collector` collects, from now on.
     ///
     /// # Panics
     ///
-    /// If a family of that name is registered already.
-    pub(crate) fn register(&self, collector: impl Collector + 'static) {
-        if self.server.is_some() {
-            let registered = self.registry.register(Box::new(collector));
-            registered.expect("each family is registered once");
+    /// If a family is described twice.
+    pub(crate) fn open(
+        address: Option<&Sourced<SocketAddr>>,
+        quiet: bool,
+        collector: impl Collector + 'static,
+    ) -> Result<Self, CliError> {
+        let Some(Sourced { value, origin }) = address else {
+            return Ok(Self { _server: None });
+        };
+        // Complete before the first question can come.
+        let registry = Registry::new();
+        let registered = registry.register(Box::new(collector));
+        registered.expect("each family is described once");
+        let server = Server::start(*value, registry);
+        let server = server.map_err(|source| CliError::MetricsAddress {
+            address: *value,
+            origin: origin.clone(),
+            source,
+        })?;
+        if !quiet || value.port() == 0 {
+            announce(server.address());
         }
+        Ok(Self {
+            _server: Some(server),
+        })
     }
 }
 

@@ -64,6 +64,12 @@ impl Run {
         parse(&body)
     }
 
+    /// Waits until the run has something to keep.
+    #[track_caller]
+    fn wait_for_token(&self) {
+        while value(&self.scrape(), "k3_generated_tokens_total") < 1.0 {}
+    }
+
     /// Interrupts the run: exit code, and the time until the end.
     fn interrupt(mut self) -> (Option<i32>, Duration) {
         let mut stdout = self.child.stdout.take().unwrap();
@@ -296,7 +302,7 @@ fn the_last_figures_are_those_of_the_report() {
 fn every_metric_is_documented_and_every_documented_one_is_served() {
     let run = Run::start(&ENDLESS);
     let names = |families: Families| -> BTreeSet<String> { families.into_keys().collect() };
-    while value(&run.scrape(), "k3_generated_tokens_total") < 1.0 {}
+    run.wait_for_token();
     let served = names(run.scrape());
     let documented: Vec<String> = documented().into_iter().map(|row| row.metric).collect();
     let unique: BTreeSet<String> = documented.iter().cloned().collect();
@@ -319,7 +325,7 @@ fn every_metric_is_documented_and_every_documented_one_is_served() {
 #[test]
 fn a_run_with_everything_in_memory_is_watched_too() {
     let run = Run::start(&[&ENDLESS[..], &["--resident"]].concat());
-    while value(&run.scrape(), "k3_generated_tokens_total") < 1.0 {}
+    run.wait_for_token();
     let families = run.scrape();
     assert_eq!(families["k3_run_info"].samples[0].0["source"], "resident");
     assert!(value(&families, "k3_counts_trunk_bytes_total") > 0.0);
@@ -364,6 +370,7 @@ fn nothing_else_is_served() {
 #[test]
 fn clients_that_hang_on_hold_up_neither_the_run_nor_its_end() {
     let run = Run::start(&ENDLESS);
+    run.wait_for_token();
     let open = || TcpStream::connect(run.address).unwrap();
     let mut silent = Vec::new();
     for index in 0..24 {

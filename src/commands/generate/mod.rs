@@ -60,8 +60,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let request = Request::resolve(args)?;
     let live = Live::new(run_facts(&request, args));
     // Until the report is out: the last figures are those of the report.
-    let metrics = Metrics::open(request.settings.metrics_listen.as_ref(), args.output.quiet)?;
-    metrics.register(exposed::collector(live.clone()));
+    let address = request.settings.metrics_listen.as_ref();
+    let figures = exposed::collector(live.clone());
+    let _metrics = Metrics::open(address, args.output.quiet, figures)?;
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let pool = ComputePool::new(request.threads)?;

@@ -14,6 +14,9 @@ use crate::render::short_rate;
 
 /// Share of what the disk gives below which a run says so.
 const CEILING_SHARE_LOW: f64 = 0.5;
+/// Share of the time that a run waits from which on that matters: one that
+/// computes reads no faster than it consumes.
+const IO_SHARE_NOTED: f64 = 0.25;
 /// Major faults from which on a run says so. A program that reads its own code
 /// for the first time has some too.
 const MAJOR_FAULTS_NOTED: u64 = 256;
@@ -117,6 +120,7 @@ impl Figures {
             .ceiling_bytes_per_second
             .zip(engine.ceiling_share)
             .filter(|(_, share)| *share < CEILING_SHARE_LOW)
+            .filter(|_| self.time.io_share >= IO_SHARE_NOTED)
             .map(|(ceiling, share)| {
                 format!(
                     "reading reached {:.0} % of the {} that the disk gives: other work on the \
@@ -212,7 +216,16 @@ mod tests {
     }
 
     fn notes(ceiling: Option<ReadCeiling>, seen: Observation) -> Vec<String> {
-        Figures::new(&facts(ceiling), seen, &SweepTotals::default()).notes()
+        Figures::new(&facts(ceiling), seen, &waiting(0.25)).notes()
+    }
+
+    /// A run that waits `share` of its time.
+    fn waiting(share: f64) -> SweepTotals {
+        SweepTotals {
+            wall_seconds: 8.0,
+            wait_seconds: 8.0 * share,
+            ..SweepTotals::default()
+        }
     }
 
     #[test]
@@ -221,6 +234,9 @@ mod tests {
         assert!(notes(Some(ReadCeiling::Given(200.0)), seen(10, 0)).is_empty());
         let slow = notes(Some(ReadCeiling::Given(250.0)), seen(10, 0));
         assert!(slow[0].contains("40 % of the 250 B/s"), "{slow:?}");
+        let facts = facts(Some(ReadCeiling::Given(250.0)));
+        let computing = Figures::new(&facts, seen(10, 0), &waiting(0.24));
+        assert!(computing.notes().is_empty(), "{:?}", computing.notes());
     }
 
     #[test]

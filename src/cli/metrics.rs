@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
+use k3_config::{Origin, Settings, Sourced};
 
 /// Where figures of a command that takes long are served.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -11,17 +12,44 @@ pub(crate) struct MetricsArgs {
     ///
     /// An address of this machine and a port, as in 127.0.0.1:9464; the figures
     /// are at http://127.0.0.1:9464/metrics then. Port 0 takes any free one and
-    /// says which. The names are those of the report; docs/metrics.md gives each
-    /// its formula.
-    #[arg(long, value_name = "ADDR", value_parser = address,
+    /// says which; off serves nothing, whatever the settings say. The names are
+    /// those of the report; docs/metrics.md gives each its formula.
+    #[arg(long, value_name = "ADDR", value_parser = listen,
         allow_hyphen_values = true, help_heading = "Metrics")]
-    pub metrics_listen: Option<SocketAddr>,
+    pub metrics_listen: Option<Listen>,
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
+/// What `--metrics-listen` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// Nowhere, whatever the settings say.
+    Off,
+    /// There.
+    At(SocketAddr),
+}
+
+impl MetricsArgs {
+    /// Where to serve: as the option says, else as the settings do.
+    pub(crate) fn address(self, settings: &Settings) -> Option<Sourced<SocketAddr>> {
+        match self.metrics_listen {
+            None => settings.metrics_listen.clone(),
+            Some(Listen::Off) => None,
+            Some(Listen::At(address)) => {
+                let name = "--metrics-listen".to_owned();
+                Some(Sourced::new(address, Origin::Flag { name }))
+            }
+        }
+    }
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    if text == "off" {
+        return Ok(Listen::Off);
+    }
+    let address = text.parse().map(Listen::At);
+    address.map_err(|_| {
         "an address is an IP address of this machine and a port, as in 127.0.0.1:9464 or \
-         [::1]:9464"
+         [::1]:9464; off serves nothing"
             .to_owned()
     })
 }
@@ -32,8 +60,10 @@ mod tests {
 
     #[test]
     fn an_address_has_a_port() {
-        assert_eq!(address("127.0.0.1:0").unwrap().port(), 0);
-        assert!(address("[::1]:9464").unwrap().is_ipv6());
+        assert_eq!(listen("off"), Ok(Listen::Off));
+        for right in ["127.0.0.1:0", "[::1]:9464"] {
+            assert_eq!(listen(right), Ok(Listen::At(right.parse().unwrap())));
+        }
         for wrong in [
             "",
             "9464",
@@ -43,7 +73,7 @@ mod tests {
             "1.1.1.1:x",
         ] {
             assert!(
-                address(wrong).unwrap_err().contains("127.0.0.1:9464"),
+                listen(wrong).unwrap_err().contains("127.0.0.1:9464"),
                 "{wrong}"
             );
         }

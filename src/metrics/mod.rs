@@ -46,7 +46,7 @@ impl Metrics {
     ///
     /// If a family is described twice.
     pub(crate) fn open(
-        address: Option<&Sourced<SocketAddr>>,
+        address: Option<Sourced<SocketAddr>>,
         quiet: bool,
         collector: impl Collector + 'static,
     ) -> Result<Self, CliError> {
@@ -57,10 +57,10 @@ impl Metrics {
         let registry = Registry::new();
         let registered = registry.register(Box::new(collector));
         registered.expect("each family is described once");
-        let server = Server::start(*value, registry);
+        let server = Server::start(value, registry);
         let server = server.map_err(|source| CliError::MetricsAddress {
-            address: *value,
-            origin: origin.clone(),
+            address: value,
+            origin,
             source,
         })?;
         if !quiet || value.port() == 0 {

@@ -456,6 +456,20 @@ fn the_address_is_a_setting_too() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("K3_METRICS_LISTEN"), "{said}");
+    let output = k3()
+        .args([
+            &tiny(),
+            "--ids",
+            "3",
+            "--gen",
+            "1",
+            "--metrics-listen",
+            "off",
+        ])
+        .env("K3_METRICS_LISTEN", &address)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
     // The flag comes first; a quiet run with a known port says nothing.
     drop(taken);
     let output = k3()

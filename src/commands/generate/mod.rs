@@ -60,7 +60,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let request = Request::resolve(args)?;
     let live = Live::new(run_facts(&request, args));
     // Until the report is out: the last figures are those of the report.
-    let address = request.settings.metrics_listen.as_ref();
+    let address = args.metrics.address(&request.settings);
     let figures = exposed::collector(live.clone());
     let _metrics = Metrics::open(address, args.output.quiet, figures)?;
     let cancel = Cancel::default();

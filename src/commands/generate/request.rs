@@ -274,7 +274,6 @@ fn values(args: &GenerateArgs) -> SettingValues {
         policy: args.reading.policy,
         root: (!model.roots.is_empty()).then(|| PathList(model.roots.clone())),
         tokenizer: model.tokenizer.clone(),
-        metrics_listen: args.metrics.metrics_listen,
         ..args.memory.values()
     }
 }

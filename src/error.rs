@@ -182,14 +182,6 @@ pub(crate) enum CliError {
     /// A setting, or a budget that the machine does not offer.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A setting that asks for what there is not.
-    #[error("lookahead {count} ({origin}): this version reads no layer ahead")]
-    Lookahead {
-        /// Experts asked for.
-        count: u32,
-        /// Where.
-        origin: Origin,
-    },
     /// An instruction set that this processor does not have.
     #[error("isa {isa} ({origin}): this processor cannot run it")]
     IsaUnavailable {
@@ -268,7 +260,7 @@ fn too_small(shortfall: &Shortfall) -> String {
     }
 }
 
-/// The three ways out of a budget that is too small, one a line.
+/// The ways out of a budget that is too small, one a line.
 fn remedies(shortfall: &Shortfall, positions: Positions) -> String {
     let memory = match shortfall.smallest_budget {
         Some(smallest) => format!("raise --memory to {} or more", smallest.0),
@@ -290,7 +282,12 @@ fn remedies(shortfall: &Shortfall, positions: Positions) -> String {
         Some(fits) => format!("lower --chunk from {chunk} to {fits}"),
         None => format!("no --chunk below {chunk} is enough by itself"),
     };
-    format!("one of\n    {memory}\n    {context}\n    {chunk}")
+    let lookahead = match shortfall.fits_without_lookahead {
+        Some(true) => "\n    leave out --lookahead",
+        Some(false) => "\n    leaving out --lookahead is not enough by itself",
+        None => "",
+    };
+    format!("one of\n    {memory}\n    {context}\n    {chunk}{lookahead}")
 }
 
 impl CliError {
@@ -382,7 +379,6 @@ impl CliError {
                 io::ErrorKind::PermissionDenied => "take a port from 1024 on".to_owned(),
                 _ => return None,
             },
-            Self::Lookahead { .. } => "set it to 0, or leave it out".to_owned(),
             Self::TooSmall {
                 shortfall,
                 positions,

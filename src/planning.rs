@@ -224,6 +224,7 @@ pub(crate) fn plan(
             .as_ref()
             .map(|slots| slots.value.get().into()),
         pins: settings.pins.value,
+        lookahead: settings.lookahead.value.into(),
     };
     plan_run(subject.footprint, subject.workspace, budget, &inputs)
 }

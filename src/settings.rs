@@ -29,12 +29,6 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
         flags,
     })
     .map_err(ConfigError::from)?;
-    if settings.lookahead.value > 0 {
-        return Err(CliError::Lookahead {
-            count: settings.lookahead.value,
-            origin: settings.lookahead.origin,
-        });
-    }
     Ok(settings)
 }
 

@@ -27,6 +27,7 @@ pub mod cache;
 pub mod error;
 pub mod experts;
 pub mod gauges;
+mod lookahead;
 pub mod planning;
 mod prefault;
 mod rows;

@@ -34,6 +34,8 @@ pub struct PlanInputs {
     pub slots: Option<u64>,
     /// Which blocks to pin when not all fit.
     pub pins: Pins,
+    /// Experts of the next layer that are read ahead for each position; 0 is off.
+    pub lookahead: u64,
 }
 
 /// Plans one sequence of a model whose workspace takes `workspace(size)`.
@@ -56,6 +58,10 @@ pub fn plan_run(
             workers: count(shape.workers),
         })
     };
+    let lookahead_blocks: &[usize] = match inputs.lookahead {
+        0 => &[],
+        _ => &footprint.lookahead_blocks,
+    };
     plan(&PlanRequest {
         footprint,
         budget,
@@ -69,7 +75,8 @@ pub fn plan_run(
         index_bytes: inputs.index_bytes,
         speculation_log_bytes: 0,
         workspace: &workspace,
-        lookahead_blocks: &[],
+        lookahead_blocks,
+        lookahead_count: inputs.lookahead,
         layout: inputs.layout,
         in_flight_bytes: inputs.in_flight_bytes,
         slots: inputs.slots,

@@ -10,6 +10,7 @@ use k3_runtime::{RunError, WeightSource};
 use crate::cache::{ExpertCounts, ExpertHandle, ExpertLease};
 use crate::error::ActorError;
 use crate::prefault::PrefaultStatus;
+use crate::lookahead::Lookahead;
 use crate::rows::RowReader;
 use crate::trunk::{TrunkCounts, TrunkHandle};
 
@@ -44,6 +45,7 @@ pub struct StreamingSource {
     pub(crate) experts: Option<ExpertHandle>,
     /// Whether the memory planned for all this could be had.
     pub(crate) memory: PrefaultStatus,
+    pub(crate) lookahead: Lookahead,
 }
 
 /// The right to read one block, row or expert.
@@ -93,6 +95,7 @@ impl WeightSource for StreamingSource {
             experts.begin()?;
         }
         self.rows.begin(sweep.tokens());
+        self.lookahead.begin(sweep.position_count());
         Ok(())
     }
 
@@ -102,7 +105,9 @@ impl WeightSource for StreamingSource {
     }
 
     fn block(&mut self, index: BlockIndex) -> Result<StreamLease, RunError> {
-        Ok(StreamLease::Trunk(self.trunk.block(index.index())?))
+        let lease = self.trunk.block(index.index())?;
+        self.lookahead.keep(index, &lease);
+        Ok(StreamLease::Trunk(lease))
     }
 
     fn demand(&mut self, demand: &ExpertDemand) -> Result<(), RunError> {
@@ -120,6 +125,22 @@ impl WeightSource for StreamingSource {
             .expect("only models with experts route");
         let lease = experts.next_expert()?;
         Ok(lease.map(|lease| (lease.key(), StreamLease::Expert(lease))))
+    }
+
+    fn lookahead_count(&self) -> usize {
+        self.lookahead.count()
+    }
+
+    fn lookahead_block(&mut self, index: BlockIndex) -> Option<StreamLease> {
+        self.lookahead.block(index).map(StreamLease::Trunk)
+    }
+
+    fn expect(&mut self, guesses: &[ExpertKey]) -> Result<(), RunError> {
+        let experts = self
+            .experts
+            .as_mut()
+            .expect("only models with experts route");
+        Ok(experts.expect(guesses)?)
     }
 }
 

@@ -24,6 +24,7 @@ use crate::error::ActorError;
 use crate::experts::{CacheCounters, CacheShape, eviction_policy};
 use crate::gauges::StreamGauges;
 use crate::prefault::{Prefault, PrefaultCounts};
+use crate::lookahead::Lookahead;
 use crate::rows::RowReader;
 use crate::source::StreamingSource;
 use crate::trunk::{TrunkBlock, TrunkHandle, TrunkSettings};
@@ -127,6 +128,7 @@ impl Supervisor {
         };
         Ok(Self {
             source: StreamingSource {
+                lookahead: Lookahead::new(model.program(), plan),
                 rows,
                 trunk,
                 experts,
@@ -195,11 +197,13 @@ impl Supervisor {
     #[must_use]
     pub fn shutdown(mut self) -> ShutdownReport {
         let mut failures = Vec::new();
-        let cache = self.cache_counters();
         failures.extend(self.source.trunk.stop().err());
         if let Some(experts) = &mut self.source.experts {
             failures.extend(experts.stop().err());
         }
+        // Reads that lookahead began in vain may have ended with the cache.
+        let cache = self.cache_counters();
+        self.source.lookahead.forget();
         self.source.rows.drain();
         failures.extend(self.prefault.stop().err());
         self.engine.shutdown();
@@ -328,7 +332,7 @@ fn cache_shape<M: ModelFamily>(model: &M, plan: &BudgetPlan) -> CacheShape {
         moe_layers: layers.collect::<Vec<LayerIndex>>(),
         experts_per_layer: count(footprint.experts_per_layer),
         expert_bytes: footprint.expert_bytes,
-        lookahead_count_max: 0,
+        lookahead_count_max: memory(plan.lookahead.slot_count),
     }
 }
 

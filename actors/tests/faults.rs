@@ -63,22 +63,37 @@ fn way() -> Way {
     }
 }
 
+/// Few enough positions to look ahead, and slots for little else.
+fn guessing() -> (Case, Way) {
+    let way = Way {
+        lookahead: 3,
+        slots: Some(5),
+        ..way()
+    };
+    (Case::new(&TinySpec::wide_union(3)).shortened(2), way)
+}
+
 /// An I/O error in any read ends the sweep with an error that names the file;
 /// the next sweep is right again.
 #[test]
 fn an_io_error_anywhere_ends_one_sweep() {
-    let case = Case::new(&TinySpec::odd(2));
-    let (model, plan) = case.prepare(&way());
+    for (case, way) in [(Case::new(&TinySpec::odd(2)), way()), guessing()] {
+        io_errors(&case, &way);
+    }
+}
+
+fn io_errors(case: &Case, way: &Way) {
+    let (model, plan) = case.prepare(way);
     let mut hit = 0;
     for failing in (0..150).step_by(7) {
         let faults = FaultyPlan {
             io_errors: vec![failing],
             ..FaultyPlan::default()
         };
-        let mut supervisor = case.start(&model, &plan, &way(), Some(faults));
+        let mut supervisor = case.start(&model, &plan, way, Some(faults));
         for attempt in 0..3 {
-            match sweep(&case, &model, &mut supervisor, &mut (), &Cancel::default()) {
-                Ok(logits) => assert_right(&case, &logits, &format!("read {failing}")),
+            match sweep(case, &model, &mut supervisor, &mut (), &Cancel::default()) {
+                Ok(logits) => assert_right(case, &logits, &format!("read {failing}")),
                 Err(error) => {
                     let text = error.to_string();
                     assert!(text.contains(".safetensors"), "{text}");
@@ -109,10 +124,11 @@ impl SweepObserver for StopAt<'_> {
 
 #[test]
 fn a_sweep_stopped_anywhere_leaves_the_next_one_right() {
-    for spec in [TinySpec::odd(2), TinySpec::wide_union(3)] {
-        let case = Case::new(&spec);
+    let specs = [TinySpec::odd(2), TinySpec::wide_union(3)];
+    let cases = specs.iter().map(|spec| (Case::new(spec), way()));
+    for (case, way) in cases.chain([guessing()]) {
         for engine in [EnginePreference::Pread, EnginePreference::Uring] {
-            let way = Way { engine, ..way() };
+            let way = Way { engine, ..way };
             let (model, plan) = case.prepare(&way);
             let mut supervisor = case.start(&model, &plan, &way, None);
             let steps = model.program().steps.len();

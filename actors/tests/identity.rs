@@ -3,14 +3,22 @@
 
 mod common;
 
-use common::{BASE, Case, Way};
+use common::{BASE, Case, Run, Way};
+use k3_actors::SweepReads;
+use k3_actors::experts::CacheCounters;
 use k3_config::{CachePolicy, Pins};
 use k3_io::EnginePreference;
 use k3_models::ModelFamily;
 use k3_testkit::TinySpec;
 
-fn check(case: &Case, way: &Way) {
-    let (logits, reads, plan) = case.run(way);
+fn check(case: &Case, way: &Way) -> Vec<SweepReads> {
+    let Run {
+        logits,
+        reads,
+        plan,
+        cache,
+        engine,
+    } = case.run(way);
     assert_eq!(logits.len(), case.want.len());
     let differing = logits
         .iter()
@@ -33,6 +41,29 @@ fn check(case: &Case, way: &Way) {
             plan.prediction.trunk_bytes_per_sweep
         };
         assert_eq!(sweep.trunk.read_bytes, want, "{way:?}, sweep {index}");
+    }
+    check_cache(way, &reads, &cache, expert_bytes);
+    // Withdrawn reads at the end may have landed in part: at most that much
+    // more has been read than was wanted.
+    let sum = |of: fn(&SweepReads) -> u64| reads.iter().map(of).sum::<u64>();
+    let wanted = sum(|sweep| sweep.trunk.read_bytes)
+        + sum(|sweep| sweep.experts.read_bytes)
+        + sum(|sweep| sweep.row_bytes)
+        + cache.lookahead_wasted_bytes;
+    assert!(engine.payload_bytes() >= wanted, "{way:?}");
+    reads
+}
+
+/// What the books say is what compute was handed.
+fn check_cache(way: &Way, reads: &[SweepReads], cache: &CacheCounters, expert_bytes: u64) {
+    let sum = |of: fn(&SweepReads) -> u64| reads.iter().map(of).sum::<u64>();
+    assert_eq!(cache.hits, sum(|sweep| sweep.experts.hits), "{way:?}");
+    assert_eq!(cache.misses, sum(|sweep| sweep.experts.misses), "{way:?}");
+    assert!(cache.lookahead_used <= cache.misses, "{way:?}");
+    assert_eq!(cache.lookahead_wasted_bytes % expert_bytes, 0, "{way:?}");
+    if way.lookahead == 0 {
+        let nothing = (cache.lookahead_used, cache.lookahead_wasted_bytes);
+        assert_eq!(nothing, (0, 0), "{way:?}");
     }
 }
 
@@ -128,6 +159,84 @@ fn blocks_from_the_longest_row_up() {
                     },
                 );
             }
+        }
+    }
+}
+
+/// A guess never reaches a bit, nor what is kept: hits and misses of every
+/// sweep are those of a run that does not look ahead.
+#[test]
+fn lookahead_on_and_off() {
+    for spec in specs() {
+        let case = Case::new(&spec);
+        let config = &case.tiny.config;
+        let all = (config.moe_layer_count() * config.num_experts) as u64;
+        let top_k = config.num_experts_per_token as u64;
+        for &policy in CachePolicy::ALL {
+            for slots in [4, 6, all / 2, all] {
+                let mut without = None;
+                for lookahead in [0, 1, top_k] {
+                    let way = Way {
+                        policy,
+                        slots: Some(slots.max(4)),
+                        lookahead,
+                        chunk: 1,
+                        ..BASE
+                    };
+                    let found: Vec<_> = check(&case, &way)
+                        .iter()
+                        .map(|sweep| (sweep.experts.hits, sweep.experts.misses))
+                        .collect();
+                    assert_eq!(without.get_or_insert(found.clone()), &found, "{way:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lookahead_with_either_engine_and_several_threads_and_positions() {
+    for spec in specs() {
+        let case = Case::new(&spec);
+        for engine in [EnginePreference::Pread, EnginePreference::Uring] {
+            for (threads, chunk) in [(2, 1), (1, 2), (2, 4), (1, 5)] {
+                for budget_twelfths in [0, 6, 12] {
+                    check(
+                        &case,
+                        &Way {
+                            engine,
+                            threads,
+                            chunk,
+                            budget_twelfths,
+                            lookahead: 2,
+                            ..BASE
+                        },
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Late and disordered answers, with slots for almost nothing: guesses land
+/// before, while and after they are demanded, or are withdrawn.
+#[test]
+fn lookahead_with_delays_and_few_slots() {
+    for spec in specs() {
+        let case = Case::new(&spec);
+        let top_k = case.tiny.config.num_experts_per_token as u64;
+        for (engine, slots) in [(EnginePreference::Pread, 4), (EnginePreference::Uring, 7)] {
+            check(
+                &case,
+                &Way {
+                    engine,
+                    slots: Some(slots),
+                    lookahead: top_k,
+                    delay: true,
+                    chunk: 3,
+                    ..BASE
+                },
+            );
         }
     }
 }

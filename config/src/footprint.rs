@@ -25,6 +25,9 @@ pub struct BlockFootprint {
 pub struct ModelFootprint {
     /// Every streamed block of a sweep, in order.
     pub blocks: Vec<BlockFootprint>,
+    /// Blocks that looking a layer ahead needs in memory, ascending: the routers
+    /// of all layers that have one before them.
+    pub lookahead_blocks: Vec<usize>,
     /// Small tensors that stay resident (norms, biases, conv taps), as stored.
     pub vector_bytes: u64,
     /// One row of the embedding table, read on demand.

@@ -23,6 +23,7 @@
 mod arena;
 mod experts;
 mod lines;
+mod lookahead;
 mod pins;
 mod predict;
 mod refusal;
@@ -40,6 +41,7 @@ use trunk::{Trunk, TrunkShare};
 
 pub use arena::ArenaLayout;
 pub use lines::{LineKind, PlanLine};
+pub use lookahead::{LOOKAHEAD_POSITIONS_MAX, LookaheadPlan};
 pub use pins::{PinMap, pinned_blocks};
 pub use predict::{DiskForecast, Prediction};
 pub use refusal::{PlanRefusal, Shortfall};
@@ -105,6 +107,8 @@ pub struct BudgetPlan {
     pub ring: RingPlan,
     /// The expert slots.
     pub slots: SlotPlan,
+    /// What looking a layer ahead may use.
+    pub lookahead: LookaheadPlan,
     /// How much of the trunk is pinned.
     pub pins: PinSummary,
     /// Which blocks are pinned, those for looking ahead among them.
@@ -178,6 +182,7 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
             slot_bytes: model.experts.slot_bytes,
             expert_count: model.experts.expert_count,
         },
+        lookahead: LookaheadPlan::new(request, slots),
         pins: summary(request, &pinned),
         prediction: Prediction::new(request.footprint, &pinned, all_cached),
         pinned,
@@ -266,6 +271,7 @@ impl Model {
             context_that_fits: largest_fitting(1, context, |lower| fits(lower, chunk)),
             chunk_positions: chunk,
             chunk_that_fits: largest_fitting(1, chunk, |lower| fits(context, lower)),
+            fits_without_lookahead: fits_without_lookahead(request),
         };
         assert!(
             shortfall.context_that_fits != Some(context),
@@ -273,6 +279,20 @@ impl Model {
         );
         shortfall
     }
+}
+
+/// Whether `request` is accepted once it looks no layer ahead; `None` if it
+/// does not.
+fn fits_without_lookahead(request: &PlanRequest<'_>) -> Option<bool> {
+    if request.lookahead_blocks.is_empty() {
+        return None;
+    }
+    let without = PlanRequest {
+        lookahead_blocks: &[],
+        lookahead_count: 0,
+        ..*request
+    };
+    Some(plan(&without).is_ok())
 }
 
 /// The largest number within `low..=high` that `fits`, if `low` does. Nothing

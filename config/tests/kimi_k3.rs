@@ -177,6 +177,41 @@ fn a_million_positions_in_eight_gibibytes_are_refused_with_the_figure() {
 }
 
 #[test]
+fn looking_ahead_costs_the_routers_and_is_refused_without_room() {
+    let footprint = kimi_k3();
+    let workspace = linear_workspace(&footprint);
+    let floor = budget(Preset::Floor.total().unwrap().0);
+    let mut request = kimi_request(&footprint, &floor, &workspace);
+    request.lookahead_blocks = &footprint.lookahead_blocks;
+    request.lookahead_count = 6;
+    let Err(PlanRefusal::TooSmall(shortfall)) = plan(&request) else {
+        panic!("the routers alone do not fit the floor's slack");
+    };
+    assert_eq!(shortfall.fits_without_lookahead, Some(true));
+    let text = PlanRefusal::TooSmall(shortfall.clone()).to_string();
+    assert!(text.ends_with(", or leave out --lookahead"), "{text}");
+    let enough = budget(shortfall.smallest_budget.unwrap().0);
+    request.budget = &enough;
+    let least = plan(&request).unwrap();
+    // 92 routers of 896 x 7168 in bf16, windows around their blocks, whole pages.
+    let routers = 92 * 896 * 7168 * 2;
+    let most = routers + 92 * 4 * 8192 + (2 << 20);
+    let line = least.line(LineKind::Lookahead).bytes.0;
+    assert!((routers..most).contains(&line), "{line}");
+    let eight = budget(8_000_000_000);
+    request.budget = &eight;
+    let guessing = plan(&request).unwrap();
+    assert_eq!(guessing.lookahead.experts_per_position, 6);
+    assert_eq!(guessing.lookahead.slot_count, 8, "half of 16 transit slots");
+    request.lookahead_count = 99;
+    let lookahead = plan(&request).unwrap().lookahead;
+    assert_eq!(lookahead.experts_per_position, 16, "no layer picks more");
+    request.lookahead_blocks = &[];
+    request.lookahead_count = 0;
+    assert_eq!(plan(&request).unwrap().lookahead.slot_count, 0);
+}
+
+#[test]
 fn the_table_is_for_a_terminal() {
     let plan = plan_for(8_000_000_000, 4096, 64);
     let forecast = DiskForecast::new(&plan.prediction, 2.5e9, 0.092);

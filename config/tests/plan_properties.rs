@@ -54,6 +54,7 @@ fn footprints() -> impl Strategy<Value = ModelFootprint> {
                     bytes,
                 })
                 .collect(),
+            lookahead_blocks: Vec::new(),
             vector_bytes,
             embedding_row_bytes: 512,
             expert_bytes: if moe_layer_count == 0 {
@@ -131,6 +132,7 @@ impl Case {
         request.pins = self.pins;
         request.slots = self.slots;
         request.lookahead_blocks = &self.lookahead;
+        request.lookahead_count = self.lookahead.len() as u64;
         request.baseline_bytes = 10_000;
         request.vocabulary_bytes = 1_000;
         request.index_bytes = 1_000;
@@ -210,6 +212,13 @@ proptest! {
         prop_assert_eq!(slots.transit_count == 0, slots.cache_count == slots.expert_count);
         prop_assert!(slots.transit_count == 0 || slots.transit_count >= 4.min(slots.expert_count));
         prop_assert!(case.lookahead.iter().all(|index| plan.pinned.is_pinned(*index)));
+        // Guesses never take what demands need to go on.
+        let passing = if slots.transit_count == 0 { slots.cache_count } else { slots.transit_count };
+        prop_assert!(2 * plan.lookahead.slot_count <= passing);
+        let picks = u64::from(case.footprint.experts_per_token);
+        let wanted = (case.lookahead.len() as u64).min(picks);
+        prop_assert_eq!(plan.lookahead.experts_per_position, wanted);
+        prop_assert!(plan.lookahead.slot_count > 0 || wanted == 0 || slots.expert_count < 2);
         let read = plan.prediction.trunk_bytes_per_sweep;
         prop_assert_eq!(read, streamed.iter().map(|i| case.footprint.blocks[*i].bytes).sum::<u64>());
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use k3_config::BlockKind;
-use k3_models::{ExpertDemand, ModelFamily, Step, Sweep, SweepRun, Workers};
+use k3_models::{
+    ExpertDemand, LayerIndex, ModelFamily, Step, Sweep, SweepProgram, SweepRun, Workers,
+};
 
 use crate::error::RunError;
 use crate::source::WeightSource;
@@ -146,10 +148,36 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
                 }
                 run.finish_moe(layer);
             }
-            Step::EndLayer(layer) => run.end_layer(layer)?,
+            Step::EndLayer(layer) => {
+                run.end_layer(layer)?;
+                look_ahead(program, &mut run, source, layer)?;
+            }
         }
     }
     observer.progress(program.steps.len(), program.steps.len());
     counts.nan_scale_groups = run.nan_scale_groups();
     Ok((run.finish()?, counts))
+}
+
+/// Tells the source which experts the layer after `layer` will probably need,
+/// if it wants to know and holds that layer's router. They can be read while
+/// that layer's attention is computed.
+fn look_ahead<'a, S: WeightSource>(
+    program: &SweepProgram,
+    run: &mut impl SweepRun<'a>,
+    source: &mut S,
+    layer: LayerIndex,
+) -> Result<(), RunError> {
+    let count = source.lookahead_count();
+    let router = program.next_router(layer).filter(|_| count > 0);
+    let Some(router) = router else {
+        return Ok(());
+    };
+    for index in router.block_indices() {
+        let Some(bytes) = source.lookahead_block(index) else {
+            return Ok(());
+        };
+        run.look_ahead(program.block(index), &bytes);
+    }
+    source.expect(run.guess(router.layer, count))
 }

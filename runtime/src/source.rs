@@ -53,4 +53,28 @@ pub trait WeightSource {
     ///
     /// A failed read.
     fn next_expert(&mut self) -> Result<Option<(ExpertKey, Self::Lease<'_>)>, RunError>;
+
+    /// Experts of the next layer that are worth a guess for each position of the
+    /// sweep at hand; 0, the default, asks for none.
+    fn lookahead_count(&self) -> usize {
+        0
+    }
+
+    /// Block `index`, if it is in memory to look ahead with: out of program
+    /// order, without waiting and without counting as read.
+    fn lookahead_block(&mut self, index: BlockIndex) -> Option<Self::Lease<'_>> {
+        let _ = index;
+        None
+    }
+
+    /// The next layer will probably demand `experts`, the most likely first.
+    /// A hint: what is made of it never shows in what is handed out.
+    ///
+    /// # Errors
+    ///
+    /// A source that can serve no more.
+    fn expect(&mut self, experts: &[ExpertKey]) -> Result<(), RunError> {
+        let _ = experts;
+        Ok(())
+    }
 }

@@ -46,6 +46,17 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub slots: Option<PositiveCount>,
 
+    /// Experts of the next layer to read early, per position [default: 0]
+    ///
+    /// The next layer's router runs on what this layer leaves, and the best N
+    /// guesses are read while the disk has nothing else to do. Results are the
+    /// same bytes; wrong guesses are read in vain and counted. Pays when the
+    /// disk waits for the processor; a few (up to 6) are best, more than a
+    /// layer picks do nothing. Needs the routers in memory. Sweeps of more than
+    /// 4 positions do not guess.
+    #[arg(long, value_name = "N")]
+    pub lookahead: Option<u32>,
+
     /// Where pins lie: spread or prefix [default: spread]
     ///
     /// Which part of the trunk stays in memory when not all of it fits: blocks
@@ -79,6 +90,7 @@ impl MemoryArgs {
             trunk_gb: self.trunk_gb,
             cache_gb: self.cache_gb,
             slots: self.slots,
+            lookahead: self.lookahead,
             pins: self.pins,
             block_bytes: self.block_bytes,
             ..SettingValues::default()
@@ -122,8 +134,8 @@ pub(crate) struct ReadingArgs {
     /// For models smaller than memory, and as the reference that streaming is
     /// compared with.
     #[arg(long, conflicts_with_all = [
-        "memory", "preset", "trunk_gb", "cache_gb", "slots", "pins", "policy", "engine",
-        "disk_gbps", "no_disk_probe",
+        "memory", "preset", "trunk_gb", "cache_gb", "slots", "lookahead", "pins", "policy",
+        "engine", "disk_gbps", "no_disk_probe",
     ])]
     pub resident: bool,
 }

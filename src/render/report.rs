@@ -47,6 +47,7 @@ fn render(report: &RunReport, style: Style) -> String {
     let mut facts = facts.to_vec();
     if let Some(streaming) = &report.streaming {
         facts.extend(streamed(streaming));
+        facts.extend(lookahead(streaming));
     }
     let mut text = String::from("\n");
     text.push_str(&table::facts(&facts));
@@ -188,6 +189,20 @@ fn paging(memory: &MemoryReport) -> String {
         Some(0) | None => faults,
         Some(bytes) => format!("{faults}, {} swapped out", short_bytes(bytes)),
     }
+}
+
+/// What guesses at the next layer came to, where they were asked for.
+fn lookahead(report: &StreamingReport) -> Option<(&'static str, String)> {
+    let cache = &report.cache;
+    (report.plan.lookahead.experts_per_position > 0).then(|| {
+        let text = format!(
+            "{} of {} misses begun early, {} read in vain",
+            cache.lookahead_used,
+            cache.misses,
+            short_bytes(cache.lookahead_wasted_bytes)
+        );
+        ("lookahead", text)
+    })
 }
 
 fn percent(share: f64) -> String {

@@ -82,6 +82,7 @@ impl Case<'_> {
             layout: self.layout,
             slots: None,
             pins: Pins::Spread,
+            lookahead: 0,
         };
         let budget = MemoryBudget::given(self.budget, Origin::Default);
         let workspace = |size: &_| model.workspace_bytes(size);

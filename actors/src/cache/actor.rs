@@ -34,18 +34,15 @@ pub(super) struct CacheActor {
     counters: Arc<Mutex<CacheCounters>>,
     /// Misses without a slot, in disk order.
     unread: VecDeque<ExpertKey>,
+    /// Guesses at the next layer's demand whose read has not begun, the most
+    /// likely first.
+    expected: VecDeque<ExpertKey>,
     /// What each slot holds, while it holds something.
     held: Vec<Option<ReadLease>>,
-    /// Reads in flight by tag: their slot, and the sweep that wants it.
-    flights: HashMap<u64, Flight>,
+    /// Slots of the reads in flight, by tag.
+    flights: HashMap<u64, SlotId>,
     sweep: u64,
     tags: Tags,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Flight {
-    slot: SlotId,
-    sweep: u64,
 }
 
 impl CacheActor {
@@ -71,6 +68,7 @@ impl CacheActor {
             channels,
             counters,
             unread: VecDeque::new(),
+            expected: VecDeque::new(),
             held: vec![None; slot_count],
             flights: HashMap::new(),
             sweep: 0,
@@ -85,6 +83,7 @@ impl CacheActor {
                 recv(self.channels.mailbox) -> message => match message {
                     Ok(Message::Begin { sweep }) => self.begin(sweep),
                     Ok(Message::Demand { layer, picks }) => self.demand(layer, &picks),
+                    Ok(Message::Expect { experts }) => self.expected = experts.into(),
                     Ok(Message::Released(slot)) => self.released(slot),
                     Ok(Message::Stop) | Err(_) => break,
                 },
@@ -99,22 +98,33 @@ impl CacheActor {
 
     fn begin(&mut self, sweep: u64) {
         self.sweep = sweep;
+        self.give_up();
+    }
+
+    /// Forgets what is wanted; reads in flight are withdrawn.
+    fn give_up(&mut self) {
         self.unread.clear();
+        self.expected.clear();
         for tag in self.flights.keys() {
             self.engine.cancel(*tag);
         }
         self.table.begin_sweep();
+        self.publish();
     }
 
     fn demand(&mut self, layer: LayerIndex, picks: &[u16]) {
+        // Guesses whose read has not begun are settled by the demand itself.
+        self.expected.clear();
         let plan = self.table.demand(layer, picks);
-        *self.counters.lock() = *self.table.counters();
+        self.publish();
         for (_, slot) in plan.hits {
             self.hand_over(slot, false);
         }
         for (_, slot) in plan.ahead {
             if self.table.state(slot) == SlotState::Resident {
                 self.hand_over(slot, true);
+            } else {
+                self.hurry(slot);
             }
         }
         let mut misses = plan.misses;
@@ -125,49 +135,70 @@ impl CacheActor {
         self.unread.extend(misses);
     }
 
-    /// Reads as many misses as there are slots for.
+    /// A guess on its way to `slot` has been demanded.
+    fn hurry(&self, slot: SlotId) {
+        let found = self.flights.iter().find(|(_, target)| **target == slot);
+        let (&tag, _) = found.expect("a slot in flight has a read");
+        self.engine.promote(tag, ReadClass::Expert);
+    }
+
+    /// Reads as many misses as there are slots for, then as many guesses.
     fn read_more(&mut self) {
         while let Some(&key) = self.unread.front() {
             let Some(slot) = self.table.reserve(key) else {
                 return;
             };
             self.unread.pop_front();
-            self.held[slot.index()] = None;
-            let target = self.slots.acquire(slot.index());
-            let target = target.expect("the books say that nobody holds this slot");
-            let tag = self.tags.next();
-            let sweep = self.sweep;
-            self.flights.insert(tag, Flight { slot, sweep });
-            self.engine.submit(ReadRequest {
-                segments: (self.places)(key),
-                target,
-                class: ReadClass::Expert,
-                tag,
-                reply: self.channels.done.0.clone(),
-            });
+            self.read(key, slot, ReadClass::Expert);
+        }
+        while let Some(&key) = self.expected.front() {
+            if !self.table.is_known(key) {
+                let Some(slot) = self.table.speculate(key) else {
+                    return;
+                };
+                self.read(key, slot, ReadClass::ReadAhead);
+            }
+            self.expected.pop_front();
         }
     }
 
+    fn read(&mut self, key: ExpertKey, slot: SlotId, class: ReadClass) {
+        self.held[slot.index()] = None;
+        let target = self.slots.acquire(slot.index());
+        let target = target.expect("the books say that nobody holds this slot");
+        let tag = self.tags.next();
+        self.flights.insert(tag, slot);
+        self.engine.submit(ReadRequest {
+            segments: (self.places)(key),
+            target,
+            class,
+            tag,
+            reply: self.channels.done.0.clone(),
+        });
+    }
+
     fn land(&mut self, done: ReadDone) {
-        let Flight { slot, sweep } = self
-            .flights
-            .remove(&done.tag)
-            .expect("every answer was asked for");
+        let slot = self.flights.remove(&done.tag);
+        let slot = slot.expect("every answer was asked for");
+        // Not by a sweep that was given up, nor by one that only guesses.
+        let is_awaited = self.table.is_awaited(slot);
         match done.result {
             Ok(()) => {
                 self.held[slot.index()] = Some(done.target.freeze(done.payload));
                 self.table.arrived(slot);
-                if sweep == self.sweep {
+                self.publish();
+                if is_awaited {
                     self.hand_over(slot, true);
-                } else if self.table.state(slot) == SlotState::Empty {
-                    self.held[slot.index()] = None;
+                } else {
+                    self.forget_if_empty(slot);
                 }
             }
             Err(error) => {
                 drop(done.target);
                 self.table.failed(slot);
-                if sweep == self.sweep {
-                    // Compute gives the sweep up when it learns of it.
+                if is_awaited {
+                    // Compute gives the sweep up when it learns of it. A guess
+                    // that failed is read again if it is demanded.
                     self.deliver(Err(error));
                 }
             }
@@ -192,24 +223,25 @@ impl CacheActor {
 
     fn released(&mut self, slot: SlotId) {
         self.table.release(slot);
+        self.forget_if_empty(slot);
+    }
+
+    fn forget_if_empty(&mut self, slot: SlotId) {
         if self.table.state(slot) == SlotState::Empty {
             self.held[slot.index()] = None;
         }
     }
 
+    fn publish(&self) {
+        *self.counters.lock() = *self.table.counters();
+    }
+
     /// Drops what is queued and waits for what is in flight.
-    fn stop(self) {
-        for tag in self.flights.keys() {
-            self.engine.cancel(*tag);
-        }
-        for _ in 0..self.flights.len() {
-            drop(
-                self.channels
-                    .done
-                    .1
-                    .recv()
-                    .expect("this thread holds a sender"),
-            );
+    fn stop(mut self) {
+        self.give_up();
+        while !self.flights.is_empty() {
+            let done = self.channels.done.1.recv();
+            self.land(done.expect("this thread holds a sender"));
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::experts::{CacheCounters, SlotId};
 const NAME: &str = "k3-experts";
 
 /// Messages compute may be ahead of the cache, besides one release for every
-/// slot: a start, a demand and an end.
+/// slot: a start, a demand, a guess and an end.
 const MAILBOX_MARGIN: usize = 8;
 
 /// The right to read one expert. Its slot is not reused while this lives.
@@ -166,6 +166,17 @@ impl ExpertHandle {
         self.remaining = demand.union.len();
         let picks = demand.picks.clone();
         self.send(Message::Demand { layer, picks })
+    }
+
+    /// Tells which experts the next layer will probably demand, the most likely
+    /// first. They replace what was expected before.
+    ///
+    /// # Errors
+    ///
+    /// [`ActorError::Gone`].
+    pub fn expect(&mut self, experts: &[ExpertKey]) -> Result<(), ActorError> {
+        let experts = experts.to_vec();
+        self.send(Message::Expect { experts })
     }
 
     /// The next expert that is at hand; `None` when all have been given.

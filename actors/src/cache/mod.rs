@@ -4,6 +4,11 @@
 //! gets all ids of a layer at once, hands over what is resident, reads the rest
 //! in disk order and hands each expert over when it has landed. How the books
 //! end up follows from the demands alone, whatever the disk does.
+//!
+//! Experts that the next layer will probably demand are read when the demand at
+//! hand leaves nothing else to read, in the class of read-ahead: a demand
+//! overtakes them, and one that is demanded moves up to the demand's class. None
+//! is handed over before it is demanded, and none counts as a hit.
 
 mod actor;
 mod handle;
@@ -49,6 +54,8 @@ enum Message {
     Begin { sweep: u64 },
     /// All picks of a layer, `[positions][top_k]`.
     Demand { layer: LayerIndex, picks: Vec<u16> },
+    /// Experts the next layer will probably demand, the most likely first.
+    Expect { experts: Vec<ExpertKey> },
     /// A lease has ended; its memory is free by now.
     Released(crate::experts::SlotId),
     /// Drop queued reads, wait for those in flight, end.

@@ -29,7 +29,12 @@ impl SlotTable {
             count(&|slot| slot.claim == Claim::Awaited)
         );
         assert_eq!(self.ahead.len(), count(&|slot| slot.claim == Claim::Ahead));
-        assert!(self.ahead.len() <= self.shape.lookahead_count_max);
+        assert_eq!(
+            self.wasted_count,
+            count(&|slot| slot.claim == Claim::Wasted)
+        );
+        let guessed = self.ahead.len() + self.wasted_count;
+        assert!(guessed <= self.shape.lookahead_count_max);
         for (index, slot) in self.slots.iter().enumerate() {
             self.check_slot(SlotId::new(index), slot);
         }

@@ -18,7 +18,8 @@ pub struct CacheShape {
     pub experts_per_layer: usize,
     /// Stored size of one expert.
     pub expert_bytes: u64,
-    /// Most slots that lookahead may hold at a time; zero turns it off.
+    /// Most slots that lookahead may hold at a time, those it fills in vain among
+    /// them; zero turns it off.
     pub lookahead_count_max: usize,
 }
 

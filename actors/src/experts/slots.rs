@@ -50,6 +50,8 @@ pub struct SlotTable {
     pub(super) unread: FxHashSet<ExpertKey>,
     /// Slots of lookahead, the oldest first.
     pub(super) ahead: Vec<SlotId>,
+    /// Slots that lookahead's reads in vain still fill.
+    pub(super) wasted_count: usize,
     /// Slots the current demand has not leased yet.
     pub(super) awaited_count: usize,
     pub(super) in_flight_count: usize,
@@ -84,6 +86,7 @@ impl SlotTable {
             slot_of: FxHashMap::with_capacity_and_hasher(count, FxBuildHasher),
             unread: FxHashSet::with_capacity_and_hasher(shape.experts_per_layer, FxBuildHasher),
             ahead: Vec::with_capacity(shape.lookahead_count_max),
+            wasted_count: 0,
             awaited_count: 0,
             in_flight_count: 0,
             leased_count: 0,
@@ -124,6 +127,23 @@ impl SlotTable {
     #[must_use]
     pub fn state(&self, slot: SlotId) -> SlotState {
         self.slots[slot.index()].state
+    }
+
+    /// Whether the demand being served waits for the expert of `slot`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such slot.
+    #[must_use]
+    pub fn is_awaited(&self, slot: SlotId) -> bool {
+        self.slots[slot.index()].claim == Claim::Awaited
+    }
+
+    /// Whether `key` is in memory or on its way: there is nothing to
+    /// [speculate](Self::speculate) on.
+    #[must_use]
+    pub fn is_known(&self, key: ExpertKey) -> bool {
+        self.policy.contains(key) || self.slot_of.contains_key(&key)
     }
 
     /// Whether every expert of the last demand has been leased.
@@ -227,10 +247,9 @@ impl SlotTable {
     pub fn speculate(&mut self, key: ExpertKey) -> Option<SlotId> {
         assert!(self.layer.is_none_or(|last| last < key.layer));
         assert!(self.shape.index(key) < self.shape.expert_count());
-        let is_known = self.policy.contains(key) || self.slot_of.contains_key(&key);
-        let may_more = self.ahead.len() < self.shape.lookahead_count_max;
+        let may_more = self.ahead.len() + self.wasted_count < self.shape.lookahead_count_max;
         let has_room = self.free.len() > self.unread.len();
-        if is_known || !may_more || !has_room {
+        if self.is_known(key) || !may_more || !has_room {
             return None;
         }
         let slot = self.free.pop()?;
@@ -249,6 +268,7 @@ impl SlotTable {
         let landed = &mut self.slots[slot.index()];
         if landed.claim == Claim::Wasted {
             landed.claim = Claim::None;
+            self.wasted_count -= 1;
             self.counters.lookahead_wasted_bytes += self.shape.expert_bytes;
         }
         self.settle(slot);
@@ -270,7 +290,8 @@ impl SlotTable {
                 assert!(is_new, "{key} has one slot");
             }
             Claim::Ahead => self.ahead.retain(|&other| other != slot),
-            Claim::None | Claim::Wasted => {}
+            Claim::Wasted => self.wasted_count -= 1,
+            Claim::None => {}
         }
         self.slots[slot.index()].claim = Claim::None;
         self.empty(slot);
@@ -458,6 +479,7 @@ impl SlotTable {
         assert_eq!(found, Some(slot));
         if wasted.state == SlotState::InFlight {
             wasted.claim = Claim::Wasted;
+            self.wasted_count += 1;
             return;
         }
         wasted.claim = Claim::None;

@@ -1,9 +1,12 @@
 //! A tiny checkpoint, streamed in any way.
 #![allow(dead_code, reason = "each test binary uses its share")]
 
+pub(crate) mod disk;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use k3_actors::experts::CacheCounters;
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_actors::supervisor::WrapEngine;
 use k3_actors::{StreamSettings, Supervisor, SweepReads};
@@ -11,7 +14,7 @@ use k3_config::{
     ArenaLayout, BudgetPlan, Bytes, CachePolicy, MemoryBudget, Origin, Pins, PlanRefusal,
 };
 use k3_io::{
-    DirectPolicy, EngineConfig, EnginePreference, FaultyEngine, FaultyPlan, PagePolicy, ReadEngine,
+    DirectPolicy, EngineConfig, EngineCounters, EnginePreference, FaultyEngine, FaultyPlan, PagePolicy, ReadEngine,
 };
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
@@ -33,6 +36,7 @@ pub(crate) struct Way {
     pub(crate) threads: usize,
     pub(crate) chunk: usize,
     pub(crate) delay: bool,
+    pub(crate) lookahead: u64,
 }
 
 pub(crate) const BASE: Way = Way {
@@ -45,7 +49,19 @@ pub(crate) const BASE: Way = Way {
     threads: 1,
     chunk: 4,
     delay: false,
+    lookahead: 0,
 };
+
+/// What a streamed run gave and took.
+pub(crate) struct Run {
+    /// Of the second time through all positions.
+    pub(crate) logits: Vec<f32>,
+    /// Of each sweep.
+    pub(crate) reads: Vec<SweepReads>,
+    pub(crate) plan: BudgetPlan,
+    pub(crate) cache: CacheCounters,
+    pub(crate) engine: EngineCounters,
+}
 
 pub(crate) struct Case {
     pub(crate) tiny: TinyCheckpoint,
@@ -57,8 +73,11 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn new(spec: &TinySpec) -> Self {
+        Self::of(spec.generate())
+    }
+
+    pub(crate) fn of(mut tiny: TinyCheckpoint) -> Self {
         let dir = TempDir::new().unwrap();
-        let mut tiny = spec.generate();
         tiny.write_to(dir.path()).unwrap();
         let checkpoint = Checkpoint::open(&CheckpointPaths {
             model_dir: dir.path().to_owned(),
@@ -79,6 +98,13 @@ impl Case {
             ids,
             want,
         }
+    }
+
+    /// The same with its first `count` positions.
+    pub(crate) fn shortened(mut self, count: usize) -> Self {
+        self.ids.truncate(count);
+        self.want.truncate(count * self.tiny.config.vocab_size);
+        self
     }
 
     pub(crate) fn model(&self, block_bytes: u64) -> KimiK3 {
@@ -111,6 +137,7 @@ impl Case {
             layout: ArenaLayout::PAGES_4K,
             slots: way.slots,
             pins: way.pins,
+            lookahead: way.lookahead,
         };
         let budget = MemoryBudget::given(Bytes(total), Origin::Default);
         plan_run(
@@ -144,6 +171,23 @@ impl Case {
         way: &Way,
         faults: Option<FaultyPlan>,
     ) -> Supervisor {
+        let wrap = faults.map(|faults| {
+            move |inner, table| -> Arc<dyn ReadEngine> {
+                Arc::new(FaultyEngine::new(inner, table, faults.clone()))
+            }
+        });
+        let wrap = wrap.as_ref().map(|wrap| wrap as &WrapEngine);
+        self.start_on(model, plan, way, wrap)
+    }
+
+    /// Starts the actors on an engine wrapped by `wrap`.
+    pub(crate) fn start_on(
+        &self,
+        model: &KimiK3,
+        plan: &BudgetPlan,
+        way: &Way,
+        wrap: Option<&WrapEngine>,
+    ) -> Supervisor {
         let settings = StreamSettings {
             engine: way.engine,
             engine_config: EngineConfig {
@@ -155,18 +199,11 @@ impl Case {
             pages: PagePolicy::Small,
             policy: way.policy,
         };
-        let wrap = faults.map(|faults| {
-            move |inner, table| -> Arc<dyn ReadEngine> {
-                Arc::new(FaultyEngine::new(inner, table, faults.clone()))
-            }
-        });
-        let wrap = wrap.as_ref().map(|wrap| wrap as &WrapEngine);
         Supervisor::start(model, &self.checkpoint, plan, &settings, wrap).unwrap()
     }
 
-    /// Runs every position twice and returns the second run's logits, what
-    /// each sweep read, and the plan.
-    pub(crate) fn run(&self, way: &Way) -> (Vec<f32>, Vec<SweepReads>, BudgetPlan) {
+    /// Runs every position twice.
+    pub(crate) fn run(&self, way: &Way) -> Run {
         let (model, plan) = self.prepare(way);
         let delays = way.delay.then(|| FaultyPlan {
             seed: 3,
@@ -174,7 +211,18 @@ impl Case {
             reorder: 3,
             ..FaultyPlan::default()
         });
-        let mut supervisor = self.start(&model, &plan, way, delays);
+        let supervisor = self.start(&model, &plan, way, delays);
+        self.run_on(supervisor, &model, plan, way)
+    }
+
+    /// The same on actors that have been started.
+    pub(crate) fn run_on(
+        &self,
+        mut supervisor: Supervisor,
+        model: &KimiK3,
+        plan: BudgetPlan,
+        way: &Way,
+    ) -> Run {
         let pool = ComputePool::new(way.threads)
             .unwrap()
             .splitting_everything();
@@ -188,7 +236,7 @@ impl Case {
         {
             let source = supervisor.source();
             let cancel = Cancel::default();
-            let mut session = Session::new(&model, source, &pool, settings, cancel);
+            let mut session = Session::new(model, source, &pool, settings, cancel);
             for _ in 0..2 {
                 logits.clear();
                 session.reset();
@@ -201,6 +249,12 @@ impl Case {
         }
         let report = supervisor.shutdown();
         assert!(report.failures.is_empty(), "{:?}", report.failures);
-        (logits, reads, plan)
+        Run {
+            logits,
+            reads,
+            plan,
+            cache: report.cache,
+            engine: report.counters,
+        }
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn fixed_needs(
     needs.push(Need::new(
         LineKind::Lookahead,
         trunk.lookahead_bytes,
-        lookahead_why(trunk),
+        lookahead_why(request, trunk),
     ));
     needs
 }
@@ -197,8 +197,9 @@ fn states_why(request: &PlanRequest<'_>, shape: WorkspaceShape) -> String {
     format!("{sequences} of {} positions", shape.context_positions)
 }
 
-fn lookahead_why(trunk: &Trunk) -> String {
+fn lookahead_why(request: &PlanRequest<'_>, trunk: &Trunk) -> String {
     match trunk.lookahead.pinned_count() {
+        0 if request.lookahead_count > 0 => "no layer to look ahead to".to_owned(),
         0 => "no lookahead".to_owned(),
         count => format!("{count} router blocks"),
     }

@@ -59,6 +59,9 @@ pub struct Shortfall {
     /// The most positions per sweep that fit with everything else unchanged;
     /// `None` if no number does.
     pub chunk_that_fits: Option<u64>,
+    /// Whether it fits without looking a layer ahead; `None` if it does not
+    /// look ahead.
+    pub fits_without_lookahead: Option<bool>,
 }
 
 impl std::error::Error for Shortfall {}
@@ -85,7 +88,12 @@ impl fmt::Display for Shortfall {
             self.context_positions,
             self.context_that_fits,
         )?;
-        remedy(f, "--chunk", self.chunk_positions, self.chunk_that_fits)
+        remedy(f, "--chunk", self.chunk_positions, self.chunk_that_fits)?;
+        match self.fits_without_lookahead {
+            Some(true) => f.write_str(", or leave out --lookahead"),
+            Some(false) => f.write_str("; leaving out --lookahead is not enough by itself"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -52,6 +52,9 @@ pub struct PlanRequest<'a> {
     /// Blocks that looking a layer ahead needs in memory (its routers), in any
     /// order, each once; empty when it is off.
     pub lookahead_blocks: &'a [usize],
+    /// Experts of the next layer that are read ahead for each position of a
+    /// sweep, at most; 0 when it is off. More than a layer picks do not count.
+    pub lookahead_count: u64,
     /// Alignment of reads and arenas.
     pub layout: ArenaLayout,
     /// Bytes the read engine keeps in flight.
@@ -87,5 +90,9 @@ impl PlanRequest<'_> {
         assert!(self.workers > 0, "somebody computes");
         let blocks = self.footprint.blocks.len();
         assert!(self.lookahead_blocks.iter().all(|&index| index < blocks));
+        assert!(
+            self.lookahead_count > 0 || self.lookahead_blocks.is_empty(),
+            "blocks are pinned for a reason"
+        );
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn kimi_k3() -> ModelFootprint {
     const HIDDEN: u64 = 7168;
     const HEADS_WIDE: u64 = 96 * 128;
     let mut blocks = Vec::new();
+    let mut routers = Vec::new();
     for layer in 0..93u32 {
         let kind = BlockKind::Layer(layer);
         let mut push = |rows, cols| cut(&mut blocks, kind, rows, cols, 1);
@@ -50,7 +51,10 @@ pub(crate) fn kimi_k3() -> ModelFootprint {
             push(33_792, HIDDEN);
             push(HIDDEN, 33_792);
         } else {
-            push(896, HIDDEN);
+            let first = blocks.len();
+            cut(&mut blocks, kind, 896, HIDDEN, 1);
+            routers.extend(first..blocks.len());
+            let mut push = |rows, cols| cut(&mut blocks, kind, rows, cols, 1);
             push(3584, HIDDEN);
             push(6144, HIDDEN);
             push(6144, HIDDEN);
@@ -61,6 +65,7 @@ pub(crate) fn kimi_k3() -> ModelFootprint {
     cut(&mut blocks, BlockKind::Head, 163_840, HIDDEN, 1);
     ModelFootprint {
         blocks,
+        lookahead_blocks: routers,
         vector_bytes: 33_000_000,
         embedding_row_bytes: 2 * HIDDEN,
         expert_bytes: 17_547_264,
@@ -119,6 +124,7 @@ pub(crate) fn kimi_request<'a>(
         speculation_log_bytes: 0,
         workspace,
         lookahead_blocks: &[],
+        lookahead_count: 0,
         layout: ArenaLayout::PAGES_2M,
         in_flight_bytes: 16 << 20,
         slots: None,

@@ -146,6 +146,18 @@ pub trait SweepRun<'a> {
     /// A non-finite hidden value, naming layer and position.
     fn end_layer(&mut self, layer: LayerIndex) -> Result<(), ModelError>;
 
+    /// Consumes one block of the next layer's router before its turn, for
+    /// [`SweepRun::guess`]. Called between [`SweepRun::end_layer`] and the block
+    /// after it, with the router's blocks in order. Touches nothing that
+    /// reaches a result.
+    fn look_ahead(&mut self, block: &Block, bytes: &[u8]);
+
+    /// The experts that `layer`, whose whole router has been given to
+    /// [`SweepRun::look_ahead`], seems to need: the best `count` of every
+    /// position, without repetition, the most likely first. `count` is at most
+    /// the picks of a position. Empty when no guess can be made.
+    fn guess(&mut self, layer: LayerIndex, count: usize) -> &[ExpertKey];
+
     /// Groups of weights skipped so far because their scale is NaN.
     fn nan_scale_groups(&self) -> u64;
 

@@ -37,5 +37,5 @@ pub use error::ModelError;
 pub use family::{ExpertDemand, ModelFamily, SequenceState, SweepRun, WorkspaceSize};
 pub use ids::{ExpertKey, LayerIndex};
 pub use parallel::{Inline, Workers};
-pub use program::{Block, BlockIndex, Step, SweepProgram};
+pub use program::{Block, BlockIndex, Router, Step, SweepProgram};
 pub use sweep::{LogitRows, Segment, Sweep};

@@ -4,6 +4,8 @@
 //! the program as far as memory allows, across the end of one sweep into the
 //! next: the order never changes from sweep to sweep.
 
+use std::ops::Range;
+
 use k3_config::{BlockFootprint, BlockKind};
 use k3_formats::{Dtype, TensorRef};
 
@@ -61,6 +63,22 @@ impl Block {
     }
 }
 
+/// The blocks that score the experts of one layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Router {
+    /// The layer.
+    pub layer: LayerIndex,
+    /// Its blocks, in [`SweepProgram::blocks`].
+    pub blocks: Range<u32>,
+}
+
+impl Router {
+    /// Its blocks, in sweep order.
+    pub fn block_indices(&self) -> impl Iterator<Item = BlockIndex> + use<> {
+        self.blocks.clone().map(BlockIndex)
+    }
+}
+
 /// One step of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -86,6 +104,8 @@ pub struct SweepProgram {
     pub blocks: Vec<Block>,
     /// The steps; blocks of kind [`BlockKind::Head`] come last.
     pub steps: Vec<Step>,
+    /// The routers of all layers with experts, ascending.
+    pub routers: Vec<Router>,
 }
 
 impl SweepProgram {
@@ -96,6 +116,7 @@ impl SweepProgram {
             embedding,
             blocks: Vec::new(),
             steps: vec![Step::Embed],
+            routers: Vec::new(),
         }
     }
 
@@ -158,6 +179,42 @@ impl SweepProgram {
     #[must_use]
     pub fn block(&self, index: BlockIndex) -> &Block {
         &self.blocks[index.index()]
+    }
+
+    /// Appends the blocks of a router, as [`Self::push_matrix`] does, and the
+    /// step that asks for the layer's experts.
+    pub fn push_router(
+        &mut self,
+        layer: LayerIndex,
+        op: u8,
+        tensor: &TensorRef,
+        block_bytes: u64,
+    ) {
+        let kind = BlockKind::Layer(u32::from(layer.0));
+        let count = |blocks: &[Block]| u32::try_from(blocks.len()).expect("block counts are capped");
+        let first = count(&self.blocks);
+        self.push_matrix(kind, op, tensor, 1, block_bytes);
+        let blocks = first..count(&self.blocks);
+        self.routers.push(Router { layer, blocks });
+        self.steps.push(Step::Route(layer));
+    }
+
+    /// The router of the layer right after `layer`, if that has one.
+    #[must_use]
+    pub fn next_router(&self, layer: LayerIndex) -> Option<&Router> {
+        let routers = self.routers.iter();
+        let mut routers = routers.skip_while(|router| router.layer <= layer);
+        routers
+            .next()
+            .filter(|router| router.layer.index() == layer.index() + 1)
+    }
+
+    /// Blocks that looking a layer ahead reads before their turn: all routers
+    /// but one of the first layer, before which nothing is known.
+    pub fn lookahead_blocks(&self) -> impl Iterator<Item = BlockIndex> + '_ {
+        let routers = self.routers.iter();
+        let later = routers.filter(|router| router.layer > LayerIndex(0));
+        later.flat_map(Router::block_indices)
     }
 
     /// Size in bytes of one embedding row.

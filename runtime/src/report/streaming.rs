@@ -103,6 +103,11 @@ pub struct CacheReport {
     pub evictions: u64,
     /// Misses that only passed through.
     pub bypassed: u64,
+    /// Misses whose read lookahead had begun.
+    pub lookahead_used: u64,
+    /// Bytes of experts that lookahead read in vain; no other figure of payload
+    /// has them.
+    pub lookahead_wasted_bytes: u64,
     /// `pinned trunk / trunk`, in payload bytes.
     pub pinned_share: f64,
 }
@@ -176,6 +181,17 @@ impl CacheReport {
             evictions,
             bypassed,
             pinned_share,
+            ..Self::default()
+        }
+    }
+
+    /// The same with what lookahead did.
+    #[must_use]
+    pub fn with_lookahead(self, used: u64, wasted_bytes: u64) -> Self {
+        Self {
+            lookahead_used: used,
+            lookahead_wasted_bytes: wasted_bytes,
+            ..self
         }
     }
 }

@@ -11,11 +11,13 @@
 //! | `workspace` | activation buffers, allocated once |
 //! | `run` | one sweep: dispatch of blocks, wiring of a layer |
 //! | `kda`, `mla`, `moe` | the three mechanisms |
+//! | `lookahead` | a guess at the next layer's experts |
 //!
 //! The arithmetic is defined in `docs/numerics.md`, kernel by kernel.
 
 mod kda;
 pub mod layout;
+mod lookahead;
 mod mla;
 mod model;
 mod moe;

@@ -13,7 +13,7 @@ use crate::kimi_k3::state::KimiK3State;
 use crate::kimi_k3::vectors::Vectors;
 use crate::kimi_k3::workspace::KimiK3Workspace;
 use crate::parallel::Workers;
-use crate::program::SweepProgram;
+use crate::program::{BlockIndex, SweepProgram};
 use crate::sweep::Sweep;
 
 /// Version of the arithmetic in `docs/numerics.md`. Together with the form of
@@ -164,6 +164,7 @@ fn footprint(layout: &KimiK3Layout, program: &SweepProgram, form: AttentionForm)
     let count = |value: usize| u32::try_from(value).expect("capped by the config reader");
     ModelFootprint {
         blocks: program.block_footprints(),
+        lookahead_blocks: program.lookahead_blocks().map(BlockIndex::index).collect(),
         vector_bytes: Vectors::planned_bytes(layout),
         embedding_row_bytes: program.embedding_row_bytes(),
         expert_bytes: expert_part_bytes(config).iter().sum(),

@@ -226,8 +226,7 @@ pub(crate) fn sweep_program(layout: &KimiK3Layout, block_bytes: u64) -> SweepPro
                 push(Op::DenseDown, down, 1);
             }
             Mlp::Moe(moe) => {
-                push(Op::Router, &moe.router, 1);
-                program.steps.push(Step::Route(layer));
+                program.push_router(layer, Op::Router as u8, &moe.router, block_bytes);
                 let mut push = |op: Op, tensor| {
                     program.push_matrix(kind, op as u8, tensor, 1, block_bytes);
                 };

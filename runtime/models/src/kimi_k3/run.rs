@@ -92,7 +92,7 @@ impl<'a> KimiK3Run<'a> {
 
     /// Mixes snapshots and prefix into `mixed`, or copies the prefix while
     /// there are no snapshots.
-    fn mix(&mut self, fold: &[f32]) {
+    pub(super) fn mix(&mut self, fold: &[f32]) {
         let hidden = self.model.config().hidden_size;
         let used = self.positions * hidden;
         let workspace = &mut *self.workspace;
@@ -122,7 +122,7 @@ impl<'a> KimiK3Run<'a> {
     }
 
     /// Normalises `mixed` into the sublayer's input.
-    fn normalise(&mut self, weight: &[f32]) {
+    pub(super) fn normalise(&mut self, weight: &[f32]) {
         let hidden = self.model.config().hidden_size;
         let eps = self.model.config().rms_norm_eps;
         let used = self.positions * hidden;
@@ -140,7 +140,7 @@ impl<'a> KimiK3Run<'a> {
 
     /// Runs `body` with the layer's vector buffers taken out of the
     /// workspace, so that both can be borrowed.
-    fn with_vector(
+    pub(super) fn with_vector(
         &mut self,
         field: fn(&mut KimiK3Workspace) -> &mut Vec<f32>,
         body: impl FnOnce(&mut Self, &[f32]),
@@ -247,7 +247,7 @@ impl<'a> KimiK3Run<'a> {
 
     /// Multiplies a block of rows for all positions (or logit rows) and lays
     /// the result out by position.
-    fn multiply(&mut self, op: Op, block: &Block, bytes: &[u8]) {
+    pub(super) fn multiply(&mut self, op: Op, block: &Block, bytes: &[u8]) {
         let (source, target) = op.wiring();
         let rows = block.row_count as usize;
         let (row_start, row_total) = (block.row_start as usize, block.row_total as usize);
@@ -367,6 +367,15 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
                 position: self.absolute_position(index / hidden),
             }),
         }
+    }
+
+    fn look_ahead(&mut self, block: &Block, bytes: &[u8]) {
+        self.score_ahead(block, bytes);
+    }
+
+    fn guess(&mut self, layer: LayerIndex, count: usize) -> &[ExpertKey] {
+        self.guess_experts(layer, count);
+        &self.workspace.guesses
     }
 
     fn nan_scale_groups(&self) -> u64 {

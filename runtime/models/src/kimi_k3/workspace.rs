@@ -4,6 +4,7 @@ use k3_formats::KimiK3Config;
 use k3_kernels::Pick;
 
 use crate::family::{ExpertDemand, WorkspaceSize};
+use crate::ids::ExpertKey;
 use crate::kimi_k3::layout::KimiK3Layout;
 use crate::kimi_k3::op::{BUFFER_COUNT, Buffer, buffer_widths};
 use crate::kimi_k3::state::StateShape;
@@ -134,9 +135,9 @@ impl Lengths {
             + 3 * self.expert_inner
             + self.results
             + self.vectors;
-        // f64 sums; picks as u16 ids, f32 weights and two union entries.
+        // f64 sums; picks as u16 ids, f32 weights, two union entries, a guess.
         let doubles = self.worker_sums;
-        (4 * singles + 8 * doubles + 16 * self.picks) as u64
+        (4 * singles + 8 * doubles + 20 * self.picks) as u64
     }
 }
 
@@ -177,6 +178,8 @@ pub struct KimiK3Workspace {
     /// Weight of every pick: `[positions][top_k]`.
     pub(crate) pick_weights: Vec<f32>,
     pub(crate) demand: ExpertDemand,
+    /// Experts the next layer seems to need.
+    pub(crate) guesses: Vec<ExpertKey>,
     pub(crate) vectors: LayerVectors,
     /// `[hidden]`: for folds and norms outside a layer.
     pub(crate) fold_scratch: Vec<f32>,
@@ -213,6 +216,7 @@ impl KimiK3Workspace {
                 picks: Vec::with_capacity(lengths.picks),
                 union: Vec::with_capacity(lengths.picks),
             },
+            guesses: Vec::with_capacity(lengths.picks),
             vectors: LayerVectors::new(&layout.config),
             fold_scratch: zeros(layout.config.hidden_size),
             choice: zeros(2 * layout.config.num_experts),

@@ -9,6 +9,7 @@
 //! | [`experts`] | its books: slots, policies, counts; no threads, no I/O |
 //! | [`sim`] | replays of expert traces through the same books |
 //! | [`gauges`] | what all this counts, for other threads to look at |
+//! | `lookahead` | the routers, kept to guess with |
 //! | [`source`] | both behind the trait the forward loop is fed from |
 //! | `prefault` | the helper that touches memory ahead of the reads |
 //! | [`supervisor`] | ordered start and stop |

@@ -9,8 +9,8 @@ use k3_runtime::{RunError, WeightSource};
 
 use crate::cache::{ExpertCounts, ExpertHandle, ExpertLease};
 use crate::error::ActorError;
-use crate::prefault::PrefaultStatus;
 use crate::lookahead::Lookahead;
+use crate::prefault::PrefaultStatus;
 use crate::rows::RowReader;
 use crate::trunk::{TrunkCounts, TrunkHandle};
 

@@ -22,7 +22,11 @@ fn run(case: &Case, way: &Way, stalls_guesses: bool) -> (Run, DiskCounts) {
         .zip(&case.want)
         .filter(|(a, b)| a.to_bits() != b.to_bits())
         .count();
-    assert_eq!((run.logits.len(), differing), (case.want.len(), 0), "{way:?}");
+    assert_eq!(
+        (run.logits.len(), differing),
+        (case.want.len(), 0),
+        "{way:?}"
+    );
     (run, view.counts())
 }
 
@@ -73,6 +77,9 @@ fn what_the_disk_read_is_misses_and_waste_to_the_byte() {
                     "{way:?}"
                 );
                 assert_eq!(disk.guessed_bytes, used + cache.lookahead_wasted_bytes);
+                let layers = case.tiny.config.moe_layer_count() as u64;
+                let most = run.reads.len() as u64 * layers * 3 * expert;
+                assert!(disk.guessed_bytes <= most, "three guesses a layer");
                 assert!(cache.lookahead_used > 0, "{way:?}");
                 wasted += cache.lookahead_wasted_bytes;
             }
@@ -90,12 +97,22 @@ fn a_guess_that_cannot_be_wrong_wastes_nothing() {
     let way = way(2, 4);
     let (run, disk) = run(&case, &way, false);
     let (sweeps, layers) = (run.reads.len() as u64, config.moe_layer_count() as u64);
-    assert!(config.first_k_dense_replace > 0, "every router has a layer before it");
+    assert!(
+        config.first_k_dense_replace > 0,
+        "every router has a layer before it"
+    );
     assert_eq!(run.plan.lookahead.slot_count, 2);
-    assert_eq!(run.cache.misses, sweeps * layers * 4, "four slots cache nothing");
+    assert_eq!(
+        run.cache.misses,
+        sweeps * layers * 4,
+        "four slots cache nothing"
+    );
     assert_eq!(run.cache.lookahead_wasted_bytes, 0);
     assert_eq!(run.cache.lookahead_used, (sweeps - 1) * layers * 2);
-    assert_eq!(disk.guessed_bytes, run.cache.lookahead_used * expert_bytes(&case));
+    assert_eq!(
+        disk.guessed_bytes,
+        run.cache.lookahead_used * expert_bytes(&case)
+    );
     // The whole of a layer's demand was on its way.
     let (all, disk) = self::run(&case, &self::way(4, 8), false);
     assert_eq!(all.cache.lookahead_wasted_bytes, 0);
@@ -135,7 +152,10 @@ fn a_guess_that_is_late_is_hurried_and_one_in_vain_is_in_nobodys_way() {
 fn first_sweeps_and_large_ones_do_not_guess() {
     let case = Case::new(&TinySpec::wide_union(3));
     for (chunk, guesses) in [(1, true), (4, true), (6, false), (16, false)] {
-        let way = Way { chunk, ..way(4, 40) };
+        let way = Way {
+            chunk,
+            ..way(4, 40)
+        };
         let (run, disk) = run(&case, &way, false);
         assert_eq!(disk.guessed_bytes > 0, guesses, "chunks of {chunk}");
         assert_eq!(run.cache.lookahead_used > 0, guesses, "chunks of {chunk}");
@@ -158,4 +178,21 @@ fn first_sweeps_and_large_ones_do_not_guess() {
     assert!(view.counts().guessed_bytes > 0);
     drop(session);
     assert!(supervisor.shutdown().failures.is_empty());
+}
+
+/// The residual at a layer's end is near the next router's input even in a
+/// model of random weights: most guesses are demanded.
+#[test]
+fn the_guessed_input_is_near_the_next_routers() {
+    let spec = TinySpec::wide_union(4)
+        .experts(60, 8)
+        .layers(12, &[4, 8, 12]);
+    let case = Case::new(&spec);
+    let (run, disk) = run(&case, &way(2, 20), false);
+    let used = run.cache.lookahead_used * expert_bytes(&case);
+    assert!(
+        10 * used > 9 * disk.guessed_bytes && used > 0,
+        "{used} of {} bytes guessed were demanded",
+        disk.guessed_bytes
+    );
 }

@@ -46,14 +46,14 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub slots: Option<PositiveCount>,
 
-    /// Experts of the next layer to read early, per position [default: 0]
+    /// Experts to read a layer early [default: 0]
     ///
-    /// The next layer's router runs on what this layer leaves, and the best N
-    /// guesses are read while the disk has nothing else to do. Results are the
-    /// same bytes; wrong guesses are read in vain and counted. Pays when the
-    /// disk waits for the processor; a few (up to 6) are best, more than a
-    /// layer picks do nothing. Needs the routers in memory. Sweeps of more than
-    /// 4 positions do not guess.
+    /// The next layer's router runs on what this layer leaves, and for every
+    /// position its best N guesses are read before they are asked for. The
+    /// results are the same bytes; wrong guesses are read in vain and counted.
+    /// Helps where the disk waits for the processor, with few guesses: no layer
+    /// needs more than it picks. Keeps all routers in memory. Sweeps of more
+    /// than 4 positions do not guess.
     #[arg(long, value_name = "N")]
     pub lookahead: Option<u32>,
 

@@ -10,6 +10,7 @@ mod inspect;
 mod interrupt;
 mod loading;
 mod metrics;
+mod lookahead;
 mod outputs;
 mod plan;
 mod reference_data;

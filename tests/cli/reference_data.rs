@@ -35,6 +35,7 @@ fn variations() -> Vec<Vec<&'static str>> {
         vec!["--chunk", "3"],
         vec!["--chunk", "64"],
         vec!["--recompute"],
+        vec!["--lookahead", "2", "--slots", "6"],
     ];
     variations.extend(isas().into_iter().map(|isa| vec!["--isa", isa]));
     variations

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::common::{case, cases, json, k3, refusal, run, stdout_of, tiny};
 
 /// The smallest budget that `extra` is accepted with.
-fn smallest(extra: &[&str]) -> u64 {
+pub(crate) fn smallest(extra: &[&str]) -> u64 {
     let case = case("tiny", "p12", "latent");
     let mut args = case.args();
     args.extend(["--gen", "24", "--memory", "1"].map(str::to_owned));
@@ -17,14 +17,14 @@ fn smallest(extra: &[&str]) -> u64 {
 }
 
 /// The report of the tiny model's second prompt with `extra` arguments.
-fn report(extra: &[&str]) -> Value {
+pub(crate) fn report(extra: &[&str]) -> Value {
     let mut args = case("tiny", "p12", "latent").args();
     args.extend(["--gen", "6", "--json"].map(str::to_owned));
     args.extend(extra.iter().map(|&arg| arg.to_owned()));
     json(&stdout_of(&args))
 }
 
-fn number(value: &Value) -> u64 {
+pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 

@@ -53,11 +53,7 @@ impl DiskView {
     }
 
     /// Puts a disk that this looks at in the place of an engine.
-    pub(crate) fn wrap(
-        &self,
-        checkpoint: &Checkpoint,
-        stalls_guesses: bool,
-    ) -> Box<WrapEngine> {
+    pub(crate) fn wrap(&self, checkpoint: &Checkpoint, stalls_guesses: bool) -> Box<WrapEngine> {
         let index = checkpoint.index().experts();
         let mut experts = HashSet::new();
         for layer in 0..64 {

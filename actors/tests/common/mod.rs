@@ -14,7 +14,8 @@ use k3_config::{
     ArenaLayout, BudgetPlan, Bytes, CachePolicy, MemoryBudget, Origin, Pins, PlanRefusal,
 };
 use k3_io::{
-    DirectPolicy, EngineConfig, EngineCounters, EnginePreference, FaultyEngine, FaultyPlan, PagePolicy, ReadEngine,
+    DirectPolicy, EngineConfig, EngineCounters, EnginePreference, FaultyEngine, FaultyPlan,
+    PagePolicy, ReadEngine,
 };
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};

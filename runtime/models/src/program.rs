@@ -183,15 +183,10 @@ impl SweepProgram {
 
     /// Appends the blocks of a router, as [`Self::push_matrix`] does, and the
     /// step that asks for the layer's experts.
-    pub fn push_router(
-        &mut self,
-        layer: LayerIndex,
-        op: u8,
-        tensor: &TensorRef,
-        block_bytes: u64,
-    ) {
+    pub fn push_router(&mut self, layer: LayerIndex, op: u8, tensor: &TensorRef, block_bytes: u64) {
         let kind = BlockKind::Layer(u32::from(layer.0));
-        let count = |blocks: &[Block]| u32::try_from(blocks.len()).expect("block counts are capped");
+        let count =
+            |blocks: &[Block]| u32::try_from(blocks.len()).expect("block counts are capped");
         let first = count(&self.blocks);
         self.push_matrix(kind, op, tensor, 1, block_bytes);
         let blocks = first..count(&self.blocks);

@@ -293,6 +293,20 @@ const FAMILIES: &[Family<Snapshot>] = &[
         read: |run, samples| samples.known(figures(run).map(|all| all.cache.bypassed)),
     },
     Family {
+        name: "k3_cache_lookahead_used_total",
+        help: "Misses whose read lookahead had begun before the demand",
+        kind: Kind::Counter,
+        read: |run, samples| samples.known(figures(run).map(|all| all.cache.lookahead_used)),
+    },
+    Family {
+        name: "k3_cache_lookahead_wasted_bytes_total",
+        help: "Bytes of experts that lookahead read in vain",
+        kind: Kind::Counter,
+        read: |run, samples| {
+            samples.known(figures(run).map(|all| all.cache.lookahead_wasted_bytes));
+        },
+    },
+    Family {
         name: "k3_cache_pinned_share",
         help: "Share of the trunk that is pinned",
         kind: Kind::Gauge,

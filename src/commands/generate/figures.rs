@@ -107,7 +107,8 @@ impl Figures {
                 facts.ceiling.as_ref(),
             ),
             bytes: BytesReport::new(totals, facts.vector_bytes, seen.engine.device_bytes()),
-            cache: CacheReport::new(totals, evictions, bypassed, facts.pinned_share),
+            cache: CacheReport::new(totals, evictions, bypassed, facts.pinned_share)
+                .with_lookahead(seen.cache.lookahead_used, seen.cache.lookahead_wasted_bytes),
             time: TimeReport::new(totals, busy_seconds),
             fallbacks: seen.fallbacks,
         }

@@ -168,7 +168,7 @@ fn blocks_from_the_longest_row_up() {
 #[test]
 fn lookahead_on_and_off() {
     for spec in specs() {
-        let case = Case::new(&spec);
+        let case = Case::new(&spec).shortened(6);
         let config = &case.tiny.config;
         let all = (config.moe_layer_count() * config.num_experts) as u64;
         let top_k = config.num_experts_per_token as u64;
@@ -197,7 +197,7 @@ fn lookahead_on_and_off() {
 #[test]
 fn lookahead_with_either_engine_and_several_threads_and_positions() {
     for spec in specs() {
-        let case = Case::new(&spec);
+        let case = Case::new(&spec).shortened(6);
         for engine in [EnginePreference::Pread, EnginePreference::Uring] {
             for (threads, chunk) in [(2, 1), (1, 2), (2, 4), (1, 5)] {
                 for budget_twelfths in [0, 6, 12] {
@@ -222,21 +222,19 @@ fn lookahead_with_either_engine_and_several_threads_and_positions() {
 /// before, while and after they are demanded, or are withdrawn.
 #[test]
 fn lookahead_with_delays_and_few_slots() {
-    for spec in specs() {
+    let engines = [(EnginePreference::Pread, 4), (EnginePreference::Uring, 7)];
+    for (spec, (engine, slots)) in specs().into_iter().zip(engines) {
         let case = Case::new(&spec);
-        let top_k = case.tiny.config.num_experts_per_token as u64;
-        for (engine, slots) in [(EnginePreference::Pread, 4), (EnginePreference::Uring, 7)] {
-            check(
-                &case,
-                &Way {
-                    engine,
-                    slots: Some(slots),
-                    lookahead: top_k,
-                    delay: true,
-                    chunk: 3,
-                    ..BASE
-                },
-            );
-        }
+        check(
+            &case,
+            &Way {
+                engine,
+                slots: Some(slots),
+                lookahead: case.tiny.config.num_experts_per_token as u64,
+                delay: true,
+                chunk: 3,
+                ..BASE
+            },
+        );
     }
 }

@@ -4,9 +4,9 @@
 //! own. A value that is missing or makes no sense is *unknown* and listed
 //! among the problems: nothing here is ever guessed.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod cpu;
-mod files;
+pub(crate) mod files;
 mod kernel;
 mod storage;
 

@@ -10,8 +10,8 @@
 //!
 //! - The crate reserves no memory for a model and opens no file of one. Only
 //!   the readers of [`HostMemory`], [`HostCpu`], [`HostKernel`] and
-//!   [`StorageDevice`] open files at all: those in which the kernel describes
-//!   the machine.
+//!   [`StorageDevice`], and [`GroupParent`], open files at all: those in which
+//!   the kernel describes the machine and its groups.
 //! - [`ModelFootprint`] is the one place where a model family states its
 //!   sizes; whoever plans memory or predicts bytes per token reads them here.
 //! - Sizes are bytes. What is not known about the machine is said to be
@@ -19,7 +19,7 @@
 //!
 //! Map: [`bytes`](Bytes) · [`preset`](Preset) · [`budget`](MemoryBudget) ·
 //! [`footprint`](ModelFootprint) · [`plan`](BudgetPlan) ·
-//! [`host`](HostMemory) · [`settings`](Settings) · [`origin`](Origin) ·
+//! [`host`](HostMemory) · [`memory_group`](GroupParent) · [`settings`](Settings) · [`origin`](Origin) ·
 //! [`choices`](Pins) · [`error`](ConfigError).
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ mod choices;
 mod error;
 mod footprint;
 mod host;
+mod memory_group;
 mod names;
 mod origin;
 mod plan;
@@ -44,6 +45,10 @@ pub use host::{
     AUTO_RESERVE_MIN, AUTO_RESERVE_PERCENT, AutoBudget, CgroupLimit, CgroupVersion, CpuCount,
     CpuQuota, HostCpu, HostKernel, HostMemory, HostProblem, MemlockLimit, ProblemArea,
     StorageDevice, TransparentHugepages,
+};
+pub use memory_group::{
+    GROUP_PROCS, GroupError, GroupParent, GroupPeaks, GroupReader, GroupReading, MemoryGroup,
+    remove_group,
 };
 pub use names::UnknownName;
 pub use origin::{Origin, Sourced};

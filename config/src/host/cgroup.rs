@@ -64,8 +64,18 @@ pub(super) fn group_levels(
     controller: &str,
     area: ProblemArea,
 ) -> Vec<(CgroupVersion, Vec<PathBuf>)> {
+    group_levels_of(report, "self", controller, area)
+}
+
+/// The same for the process that `/proc` calls `process`.
+pub(crate) fn group_levels_of(
+    report: &mut Report<'_>,
+    process: &str,
+    controller: &str,
+    area: ProblemArea,
+) -> Vec<(CgroupVersion, Vec<PathBuf>)> {
     // A kernel without control groups has no such file, and so no limits.
-    let groups_path = report.path("proc/self/cgroup");
+    let groups_path = report.path(&format!("proc/{process}/cgroup"));
     let Some(groups) = report.read_if_present(&groups_path, area) else {
         return Vec::new();
     };

@@ -9,13 +9,13 @@ use super::{HostProblem, ProblemArea};
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Where to read, and the problems met on the way.
-pub(super) struct Report<'a> {
+pub(crate) struct Report<'a> {
     root: &'a Path,
     problems: Vec<HostProblem>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(root: &'a Path) -> Self {
+    pub(crate) fn new(root: &'a Path) -> Self {
         Self {
             root,
             problems: Vec::new(),
@@ -24,12 +24,12 @@ impl<'a> Report<'a> {
 
     /// `relative`, an absolute path or one without its leading slash, under
     /// the root.
-    pub(super) fn path(&self, relative: &str) -> PathBuf {
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative.trim_start_matches('/'))
     }
 
     /// Adds a problem.
-    pub(super) fn note(&mut self, path: &Path, reason: &str, area: ProblemArea) {
+    pub(crate) fn note(&mut self, path: &Path, reason: &str, area: ProblemArea) {
         self.problems.push(HostProblem {
             path: path.to_owned(),
             reason: reason.to_owned(),
@@ -38,7 +38,7 @@ impl<'a> Report<'a> {
     }
 
     /// The text of a file that ought to exist; its absence is a problem.
-    pub(super) fn read(&mut self, path: &Path, area: ProblemArea) -> Option<String> {
+    pub(crate) fn read(&mut self, path: &Path, area: ProblemArea) -> Option<String> {
         match read_optional(path) {
             Ok(Some(text)) => Some(text),
             Ok(None) => {
@@ -53,20 +53,20 @@ impl<'a> Report<'a> {
     }
 
     /// The text of a file that may be absent.
-    pub(super) fn read_if_present(&mut self, path: &Path, area: ProblemArea) -> Option<String> {
+    pub(crate) fn read_if_present(&mut self, path: &Path, area: ProblemArea) -> Option<String> {
         read_optional(path).unwrap_or_else(|error| {
             self.note(path, &error.to_string(), area);
             None
         })
     }
 
-    pub(super) fn into_problems(self) -> Vec<HostProblem> {
+    pub(crate) fn into_problems(self) -> Vec<HostProblem> {
         self.problems
     }
 }
 
 /// The text of a file; `None` if there is none.
-pub(super) fn read_optional(path: &Path) -> std::io::Result<Option<String>> {
+pub(crate) fn read_optional(path: &Path) -> std::io::Result<Option<String>> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -80,6 +80,6 @@ pub(super) fn read_optional(path: &Path) -> std::io::Result<Option<String>> {
 }
 
 /// The first word of `text` as a number.
-pub(super) fn first_number(text: &str) -> Option<u64> {
+pub(crate) fn first_number(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }

@@ -35,6 +35,9 @@ const V1_LIMIT: &str = "memory.limit_in_bytes";
 const V1_LIMIT_WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
 const V2_LIMIT: &str = "memory.max";
 const V2_SWAP_LIMIT: &str = "memory.swap.max";
+/// Pages have at least this many bytes, and at most that many.
+const PAGE_BYTES: u64 = 4 << 10;
+const PAGE_BYTES_MAX: u64 = 64 << 10;
 /// A group stays busy for a moment after its last process has ended.
 const REMOVE_TRIES: u32 = 50;
 const REMOVE_PAUSE: Duration = Duration::from_millis(20);
@@ -137,6 +140,9 @@ impl GroupParent {
     /// Makes the group with the name of process `pid` and `number`, limited to
     /// `limit` with swap shut off.
     ///
+    /// The kernel counts whole pages and rounds down: the limit is rounded up
+    /// to one before, so that a plan for all of `limit` fits.
+    ///
     /// # Errors
     ///
     /// The system refuses, or the limit does not hold; nothing is left then.
@@ -150,7 +156,7 @@ impl GroupParent {
                 version: self.version,
             },
         };
-        group.limit(limit)?;
+        group.limit(Bytes(limit.0.div_ceil(PAGE_BYTES) * PAGE_BYTES))?;
         Ok(group)
     }
 
@@ -294,8 +300,6 @@ impl MemoryGroup {
     /// Writes `value` to `file` and reads back a value that is no greater and
     /// at most a page smaller.
     fn set(&self, file: &str, value: u64) -> Result<(), GroupError> {
-        /// Pages have at most this many bytes where this program runs.
-        const PAGE_BYTES_MAX: u64 = 64 << 10;
         let path = self.path().join(file);
         fs::write(&path, value.to_string()).map_err(system(&path, "be set"))?;
         let found = fs::read_to_string(&path).map_err(system(&path, "be read"))?;

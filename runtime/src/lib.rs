@@ -13,6 +13,7 @@
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
+//! | [`ladder`] | the same run at several budgets, held to each |
 //! | [`statistics`] | medians and spreads of measurements |
 //!
 //! # Invariants
@@ -27,6 +28,7 @@
 pub mod checkpoint;
 pub mod error;
 pub mod forward;
+pub mod ladder;
 pub mod memory;
 pub mod philox;
 pub mod pool;

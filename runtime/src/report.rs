@@ -4,7 +4,7 @@ mod engine;
 mod streaming;
 mod sweeps;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use engine::{DeviceReport, EngineReport, ReadCeiling};
 pub use streaming::{
@@ -146,7 +146,7 @@ impl From<&SessionCounts> for CountsReport {
 }
 
 /// Wall seconds.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TimingReport {
     /// From start to the first sweep.
     pub load_seconds: f64,

@@ -74,13 +74,23 @@ impl GroupPeaks {
     /// Counts a reading in.
     pub fn add(&mut self, reading: &GroupReading) {
         let both = reading.anon.zip(reading.kernel);
-        let both = both.map(|(anon, kernel)| Bytes(anon.0.saturating_add(kernel.0)));
+        self.merge(&Self {
+            anon_and_kernel: both.map(|(anon, kernel)| Bytes(anon.0.saturating_add(kernel.0))),
+            swap: reading.swap,
+            peak: reading.peak,
+            oom_kills: reading.oom_kills,
+            limit_hits: reading.limit_hits,
+        });
+    }
+
+    /// Counts the peaks of another group in.
+    pub fn merge(&mut self, other: &Self) {
         // `None` is less than any figure.
-        self.anon_and_kernel = self.anon_and_kernel.max(both);
-        self.swap = self.swap.max(reading.swap);
-        self.peak = self.peak.max(reading.peak);
-        self.oom_kills = self.oom_kills.max(reading.oom_kills);
-        self.limit_hits = self.limit_hits.max(reading.limit_hits);
+        self.anon_and_kernel = self.anon_and_kernel.max(other.anon_and_kernel);
+        self.swap = self.swap.max(other.swap);
+        self.peak = self.peak.max(other.peak);
+        self.oom_kills = self.oom_kills.max(other.oom_kills);
+        self.limit_hits = self.limit_hits.max(other.limit_hits);
     }
 }
 

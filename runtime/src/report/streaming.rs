@@ -3,7 +3,7 @@
 //! Each figure has one name and one formula, in `docs/metrics.md`.
 
 use k3_config::BudgetPlan;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::engine::EngineReport;
 use super::sweeps::SweepTotals;
@@ -34,7 +34,7 @@ pub struct StreamingReport {
 }
 
 /// Memory, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryReport {
     /// What the run was allowed.
     pub budget_bytes: u64,
@@ -60,7 +60,7 @@ pub struct MemoryReport {
 }
 
 /// One arena.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArenaReport {
     /// The plan's line.
     pub line: String,
@@ -91,7 +91,7 @@ pub struct BytesReport {
 }
 
 /// The expert cache, over all finished sweeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CacheReport {
     /// Experts resident when their layer's demand arrived.
     pub hits: u64,
@@ -113,7 +113,7 @@ pub struct CacheReport {
 }
 
 /// Seconds, over all finished sweeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeReport {
     /// Wall time of the sweeps.
     pub wall_seconds: f64,
@@ -129,7 +129,7 @@ pub struct TimeReport {
 }
 
 /// One sweep.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SweepReport {
     /// Positions it computed.
     pub positions: u64,

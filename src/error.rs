@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use k3_actors::ActorError;
 use k3_actors::sim::ReplayError;
-use k3_config::{Bytes, ConfigError, Origin, PlanRefusal, Shortfall};
+use k3_config::{Bytes, ConfigError, GroupError, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
 use k3_io::{EngineError, IoError};
 use k3_kernels::Isa;
@@ -214,6 +214,34 @@ pub(crate) enum CliError {
         /// What says so.
         limit: String,
     },
+    /// Nothing that could hold a run to its budget.
+    #[error("nothing here can hold a run to its budget:{}", list(.reasons))]
+    NoLimits {
+        /// What stood in the way of each.
+        reasons: Vec<String>,
+    },
+    /// A control group of a ladder.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// A group that a process may not enter.
+    #[error("{group}: the control group cannot be entered")]
+    NotEntered {
+        /// Its directory.
+        group: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A program that cannot be run.
+    #[error("{program}: cannot be started")]
+    NotStarted {
+        /// Which.
+        program: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A process that cannot be watched.
+    #[error("the run cannot be watched")]
+    Watch(#[source] io::Error),
     /// A trace that cannot be replayed as asked.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -248,6 +276,12 @@ pub(crate) enum Positions {
     Context,
     /// By the prompt and --gen.
     Generation,
+}
+
+/// Entries below a message, one a line.
+fn list(entries: &[String]) -> String {
+    let lines = entries.iter().map(|entry| format!("\n  - {entry}"));
+    lines.collect()
 }
 
 fn too_small(shortfall: &Shortfall) -> String {
@@ -302,6 +336,14 @@ impl CliError {
         }
     }
 
+    /// The smallest budget that would do, if one would.
+    pub(crate) fn smallest_budget(&self) -> Option<Bytes> {
+        match self {
+            Self::TooSmall { shortfall, .. } => shortfall.smallest_budget,
+            _ => None,
+        }
+    }
+
     /// What belongs below the message, as a table.
     pub(crate) fn table(&self) -> Option<String> {
         match self {
@@ -320,7 +362,12 @@ impl CliError {
             Self::Interrupted | Self::MeasuringInterrupted => Exit::Interrupted,
             Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
             Self::Run(error) => run_exit(error),
-            Self::Stream(_) | Self::Engine(_) => Exit::Failed,
+            Self::Stream(_)
+            | Self::Engine(_)
+            | Self::Group(_)
+            | Self::NotEntered { .. }
+            | Self::NotStarted { .. }
+            | Self::Watch(_) => Exit::Failed,
             _ => Exit::Refused,
         }
     }
@@ -379,6 +426,11 @@ impl CliError {
                 io::ErrorKind::PermissionDenied => "take a port from 1024 on".to_owned(),
                 _ => return None,
             },
+            Self::NoLimits { .. } => {
+                "run it as root, or where your user may make control groups, or give \
+                 --limits none to measure without limits"
+                    .to_owned()
+            }
             Self::TooSmall {
                 shortfall,
                 positions,

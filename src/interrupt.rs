@@ -5,7 +5,7 @@
 //! has it ignored here too.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k3_runtime::Cancel;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -16,6 +16,9 @@ use crate::exit::Exit;
 
 /// Files that are not complete yet, removed when the program ends at once.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// What else is done when the program ends at once.
+static LAST_ACT: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 /// Makes SIGINT (Ctrl-C) or SIGTERM request `cancel`, and a second one exit.
 ///
@@ -32,12 +35,37 @@ pub(crate) fn install(cancel: &Cancel) -> Result<(), CliError> {
         }
         if arrived.next().is_some() {
             with_unfinished(|paths| paths.drain(..).for_each(remove));
+            if let Some(act) = last_act().take() {
+                act();
+            }
             std::process::exit(Exit::Interrupted.code().into());
         }
     };
     let thread = std::thread::Builder::new().name("k3-signals".to_owned());
     thread.spawn(wait).map_err(CliError::Signal)?;
     Ok(())
+}
+
+/// Takes back what [`at_once`] asked for.
+#[derive(Debug)]
+pub(crate) struct AtOnce;
+
+/// Has `act` done if the program ends at once, until the guard is dropped. There
+/// is one such act at a time.
+#[must_use]
+pub(crate) fn at_once(act: impl FnOnce() + Send + 'static) -> AtOnce {
+    *last_act() = Some(Box::new(act));
+    AtOnce
+}
+
+impl Drop for AtOnce {
+    fn drop(&mut self) {
+        *last_act() = None;
+    }
+}
+
+fn last_act() -> MutexGuard<'static, Option<Box<dyn FnOnce() + Send>>> {
+    LAST_ACT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Notes a file that is being written.

@@ -79,6 +79,8 @@ fn run(arguments: &Cli) -> Result<Exit, CliError> {
         Some(Command::Presets(args)) => commands::presets::run(args.json),
         Some(Command::Inspect(args)) => commands::inspect::run(args),
         Some(Command::Replay(args)) => commands::replay::run(args),
+        Some(Command::Ladder(args)) => commands::ladder::run(args),
+        Some(Command::EnterGroup(args)) => commands::ladder::enter(args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(args),
         Some(Command::Detokenize(args)) => commands::detokenize::run(args),
         Some(Command::Compare(args)) => commands::compare::run(args),

@@ -148,6 +148,19 @@ pub(crate) struct PromptArgs {
     pub ids_file: Option<PathBuf>,
 }
 
+impl PromptArgs {
+    /// Names `ids` instead of what was given.
+    pub(crate) fn take_ids(&mut self, ids: &[u32]) {
+        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+        *self = Self {
+            prompt: None,
+            prompt_file: None,
+            ids: Some(ids.join(",")),
+            ids_file: None,
+        };
+    }
+}
+
 /// How far and how to continue.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Generation")]

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
 use super::args::POSITIONS_MAX;
+use super::ladder::{EnterGroupArgs, LadderArgs};
 use super::memory::MemoryArgs;
 use super::{help, values};
 use k3_actors::sim::{AccessModel, ReplayPolicy};
@@ -29,6 +30,9 @@ pub(crate) enum Command {
     /// Replay a trace of experts against a cache
     #[command(long_about = help::REPLAY_ABOUT, after_help = help::REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
+    /// Run at several budgets, each held to it by the kernel
+    #[command(long_about = help::LADDER_ABOUT, after_help = help::LADDER_EXAMPLES)]
+    Ladder(Box<LadderArgs>),
     /// Turn text into token ids
     #[command(after_help = help::TOKENIZE_EXAMPLES)]
     Tokenize(TokenizeArgs),
@@ -41,6 +45,9 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_help = help::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
+    /// Become a command that ends with its caller, in a group of processes
+    #[command(hide = true)]
+    EnterGroup(EnterGroupArgs),
 }
 
 /// Which vocabulary to use.

@@ -120,6 +120,26 @@ Examples:
   k3 replay tiny.trace --topk 4 --slots 8,16,32 --expert-bytes 3264
   k3 replay k3.trace --policy lru --model pick --last-pass";
 
+pub(super) const LADDER_ABOUT: &str = "\
+Run at several memory budgets, each held to it by the kernel.
+
+Every run is a process of its own in a fresh memory control group that has the
+budget as its limit and no swap. All rungs take turns, as often as --repeats
+says, so that noise falls on all alike. Shown are plan and peak, seconds per
+token with their spread, and what was read; the ids of all runs are compared. A
+rung that is refused or killed is shown as such, and the others go on.";
+
+pub(super) const LADDER_EXAMPLES: &str = "\
+Examples:
+  k3 ladder fixtures/tiny --rungs 64M,128M --ids 3,4,5 --gen 8
+  k3 ladder /disk1/k3 --rungs 1.5Gi,2Gi,4Gi,8Gi -p 'Once upon' --out ladder.tsv
+  k3 ladder /disk1/k3 --rungs 8G,32G --repeats 5 --ids 1,2,3 --engine pread
+
+Limits come from the version of control groups that is there, below the group
+that k3 runs in; where none can be made there, from a systemd scope. The output
+says which. Exit code 1: ids differ, a peak is above its plan, or a run failed
+or was killed. Refused rungs alone are no failure.";
+
 pub(super) const TOKENIZE_EXAMPLES: &str = "\
 Examples:
   k3 tokenize fixtures/tiny --text 'hello and'

@@ -3,6 +3,7 @@
 pub(crate) mod args;
 pub(crate) mod commands;
 mod help;
+pub(crate) mod ladder;
 pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod values;

@@ -6,6 +6,7 @@ pub(crate) mod detokenize;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod ladder;
 pub(crate) mod plan;
 pub(crate) mod presets;
 pub(crate) mod replay;
@@ -24,6 +25,7 @@ const COMMAND_NAMES: [&str; 10] = [
     "presets",
     "inspect",
     "replay",
+    "ladder",
     "tokenize",
     "detokenize",
     "compare",
@@ -101,8 +103,8 @@ mod tests {
     #[test]
     fn every_command_is_in_the_list() {
         let command = crate::cli::command();
-        let names = command.get_subcommands().map(clap::Command::get_name);
-        for name in names {
+        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        for name in shown.map(clap::Command::get_name) {
             assert!(COMMAND_NAMES.contains(&name), "{name}");
         }
     }

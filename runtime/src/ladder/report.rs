@@ -20,6 +20,8 @@ pub struct LadderHeader {
     pub model: String,
     /// What held runs to their budget.
     pub limits: String,
+    /// The control group below which each run had its own, where one was made.
+    pub group: Option<String>,
     /// Runs of each rung.
     pub repeats: u32,
     /// Ids of the prompt.
@@ -158,6 +160,7 @@ pub(super) mod tests {
             k3_version: "1".to_owned(),
             model: "model".to_owned(),
             limits: "a group".to_owned(),
+            group: None,
             repeats: 2,
             prompt_ids: vec![1],
             notes: Vec::new(),

@@ -27,7 +27,10 @@ mod summary;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use k3_config::BudgetPlan;
+use k3_formats::TensorRef;
 use k3_kernels::KernelSet;
+use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::{KimiK3, KimiK3Layout};
 use k3_runtime::report::{StopReason, StreamingReport};
 use k3_runtime::{Cancel, ComputePool, ResidentSource, RunError, Session, SessionSettings};
@@ -37,7 +40,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
 use crate::metrics::Metrics;
-use crate::planning;
+use crate::planning::{self, Reading};
 use crate::render;
 use crate::render::progress::Progress;
 use crate::render::style::Style;
@@ -68,11 +71,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let pool = ComputePool::new(request.threads)?;
     let layout = request.checkpoint.bind(request.layers)?;
     let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
-    let session = SessionSettings {
-        context_positions: request.context_positions,
-        chunk_positions: request.chunk_positions,
-        all_logits: args.output.all_positions || args.generation.tf_check,
-    };
+    let session = session(&request, args);
     let run = Run {
         started,
         request: &request,
@@ -119,6 +118,68 @@ fn run_facts(request: &Request, args: &GenerateArgs) -> RunFacts {
     }
 }
 
+/// A run that has been checked but not started.
+#[derive(Debug)]
+pub(crate) struct Preview {
+    /// What it would continue.
+    pub prompt_ids: Vec<u32>,
+    /// What it would reserve, or by how much it does not fit.
+    pub plan: Result<BudgetPlan, CliError>,
+}
+
+/// Checks `args` as a run does before it reads a weight.
+///
+/// # Errors
+///
+/// Whatever such a run would be refused for, except a budget that is too small
+/// or for which the machine has no room at the moment.
+pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
+    let request = Request::resolve(args)?;
+    guard::check(&args.output, &Inputs::of(&request, args))?;
+    let layout = request.checkpoint.bind(request.layers)?;
+    // Only sizes are asked for: what the vectors hold does not matter.
+    let model = bind(&request, layout, |_: &_, target: &mut [u8]| {
+        target.fill(0);
+        Ok(())
+    })?;
+    let session = session(&request, args);
+    session.planned_bytes(&model, request.threads)?;
+    let reading = Reading::for_trunk(model.footprint().trunk_bytes());
+    match streaming::plan(&request, &model, session, &reading) {
+        Err(error) if !matches!(error, CliError::TooSmall { .. }) => Err(error),
+        plan => Ok(Preview {
+            prompt_ids: request.prompt_ids,
+            plan,
+        }),
+    }
+}
+
+fn session(request: &Request, args: &GenerateArgs) -> SessionSettings {
+    SessionSettings {
+        context_positions: request.context_positions,
+        chunk_positions: request.chunk_positions,
+        all_logits: args.output.all_positions || args.generation.tf_check,
+    }
+}
+
+/// Binds the model, whose resident vectors `read` provides.
+fn bind(
+    request: &Request,
+    layout: KimiK3Layout,
+    read: impl FnMut(&TensorRef, &mut [u8]) -> Result<(), RunError>,
+) -> Result<KimiK3, CliError> {
+    let kernels = KernelSet::for_isa(request.isa).expect("the request has checked it");
+    let trunk = planning::trunk_bytes(request.checkpoint.config(), layout.layer_count());
+    let block_bytes = planning::block_bytes(&request.settings, trunk);
+    Ok(KimiK3::new(
+        layout,
+        request.form,
+        kernels,
+        block_bytes,
+        read,
+    )?)
+}
+
 /// Neither a part of a load nor of the first step is worth keeping.
 fn nothing_to_keep(error: CliError) -> CliError {
     match error {
@@ -151,22 +212,12 @@ impl Run<'_> {
     /// Binds the model and reads its resident vectors.
     fn model(&self, layout: KimiK3Layout) -> Result<KimiK3, CliError> {
         let request = self.request;
-        let kernels = KernelSet::for_isa(request.isa).expect("the request has checked it");
-        let read = |tensor: &_, target: &mut [u8]| {
+        bind(request, layout, |tensor: &_, target: &mut [u8]| {
             if self.cancel.is_requested() {
                 return Err(RunError::Cancelled);
             }
             request.checkpoint.read_tensor(tensor, target)
-        };
-        let trunk = planning::trunk_bytes(request.checkpoint.config(), layout.layer_count());
-        let block_bytes = planning::block_bytes(&request.settings, trunk);
-        Ok(KimiK3::new(
-            layout,
-            request.form,
-            kernels,
-            block_bytes,
-            read,
-        )?)
+        })
     }
 
     /// Runs with every weight in memory, if there is room for them and for the

@@ -139,8 +139,12 @@ impl Streaming {
     }
 }
 
-/// The plan of the run.
-fn plan(
+/// The plan of a run of `request`.
+///
+/// # Errors
+///
+/// It does not fit the budget.
+pub(super) fn plan(
     request: &Request,
     model: &KimiK3,
     session: SessionSettings,

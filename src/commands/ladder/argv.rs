@@ -1,0 +1,266 @@
+//! A run as a command line: every option that it was given, under its one name.
+
+use std::ffi::{OsStr, OsString};
+
+use k3_config::MemoryRequest;
+
+use crate::cli::args::{
+    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PromptArgs,
+};
+use crate::cli::memory::{MemoryArgs, ReadingArgs};
+use crate::cli::metrics::MetricsArgs;
+
+/// The arguments of a run that takes the ids of its prompt from standard input
+/// and prints its report.
+///
+/// Nothing is left out by accident: an option that is new in the structures of
+/// the command line does not compile until it has its place here.
+pub(super) fn argv(args: &GenerateArgs) -> Vec<OsString> {
+    let GenerateArgs {
+        model,
+        prompt: PromptArgs { .. },
+        generation,
+        memory,
+        reading,
+        execution,
+        output: OutputArgs { .. },
+        // Runs follow each other and are over soon: there is no one to ask.
+        metrics: MetricsArgs { .. },
+    } = args;
+    let mut argv = Argv::default();
+    argv.generation(generation);
+    argv.memory(memory);
+    argv.reading(reading);
+    argv.execution(execution);
+    argv.flag("--json", true);
+    argv.flag("--quiet", true);
+    argv.value("--ids-file", Some("-"));
+    argv.model(model);
+    argv.0
+}
+
+#[derive(Debug, Default)]
+struct Argv(Vec<OsString>);
+
+impl Argv {
+    fn flag(&mut self, name: &str, is_set: bool) {
+        if is_set {
+            self.0.push(name.into());
+        }
+    }
+
+    /// One argument, so that a value may look like an option.
+    fn value(&mut self, name: &str, value: Option<impl AsRef<OsStr>>) {
+        if let Some(value) = value {
+            let mut argument = OsString::from(format!("{name}="));
+            argument.push(value);
+            self.0.push(argument);
+        }
+    }
+
+    fn shown(&mut self, name: &str, value: Option<impl ToString>) {
+        self.value(name, value.map(|value| value.to_string()));
+    }
+
+    fn generation(&mut self, args: &GenerationArgs) {
+        let GenerationArgs {
+            gen_count,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed,
+            ignore_eos,
+            tf_check,
+            recompute,
+            incremental,
+        } = args;
+        self.shown("--gen", *gen_count);
+        self.shown("--temperature", *temperature);
+        self.shown("--top-k", *top_k);
+        self.shown("--top-p", *top_p);
+        self.shown("--min-p", *min_p);
+        self.shown("--seed", *seed);
+        self.flag("--ignore-eos", *ignore_eos);
+        self.flag("--tf-check", *tf_check);
+        self.flag("--recompute", *recompute);
+        self.flag("--incremental", *incremental);
+    }
+
+    fn memory(&mut self, args: &MemoryArgs) {
+        let MemoryArgs {
+            memory,
+            preset,
+            trunk_gb,
+            cache_gb,
+            slots,
+            pins,
+            block_bytes,
+            settings,
+        } = args;
+        // Sizes are printed for people and rounded: the exact count is given.
+        let memory = memory.map(|request| match request {
+            MemoryRequest::Size(bytes) => bytes.0.to_string(),
+            MemoryRequest::Preset(preset) => preset.to_string(),
+        });
+        self.value("--memory", memory);
+        self.shown("--preset", *preset);
+        self.shown("--trunk-gb", trunk_gb.map(|size| format!("{}B", size.0.0)));
+        self.shown("--cache-gb", cache_gb.map(|size| format!("{}B", size.0.0)));
+        self.shown("--slots", slots.map(|slots| slots.get()));
+        self.shown("--pins", *pins);
+        self.shown("--block-bytes", block_bytes.map(|bytes| bytes.0));
+        self.value("--settings", settings.as_ref());
+    }
+
+    fn reading(&mut self, args: &ReadingArgs) {
+        let ReadingArgs {
+            policy,
+            engine,
+            resident,
+            disk_gbps,
+            no_disk_probe,
+        } = args;
+        self.shown("--policy", *policy);
+        self.shown("--engine", *engine);
+        self.flag("--resident", *resident);
+        self.shown("--disk-gbps", *disk_gbps);
+        self.flag("--no-disk-probe", *no_disk_probe);
+    }
+
+    fn execution(&mut self, args: &ExecutionArgs) {
+        let ExecutionArgs {
+            threads,
+            isa,
+            attention,
+            chunk,
+            context,
+        } = args;
+        self.shown("--threads", *threads);
+        self.shown("--isa", *isa);
+        self.shown("--attention", *attention);
+        self.shown("--chunk", *chunk);
+        self.shown("--context", *context);
+    }
+
+    /// Comes last: MODEL may have the name of a command or of an option.
+    fn model(&mut self, args: &ModelArgs) {
+        let ModelArgs {
+            model,
+            roots,
+            config,
+            tokenizer,
+            layers,
+        } = args;
+        for root in roots {
+            self.value("--root", Some(root));
+        }
+        self.value("--config", config.as_ref());
+        self.value("--tokenizer", tokenizer.as_ref());
+        self.shown("--layers", *layers);
+        if let Some(model) = model {
+            self.0.push("--".into());
+            self.0.push(model.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::args::Cli;
+
+    /// Parsing what is written gives what was parsed, prompt and outputs aside.
+    fn check(arguments: &[&str]) {
+        let parse = |arguments: &[OsString]| {
+            let program = [OsString::from("k3")];
+            Cli::try_parse_from(program.iter().chain(arguments)).unwrap()
+        };
+        let given: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let given = parse(&given).generate;
+        let written = parse(&argv(&given));
+        assert!(written.command.is_none());
+        let written = written.generate;
+        assert!(written.output.json && written.output.quiet);
+        assert_eq!(written.prompt.ids_file.as_deref(), Some("-".as_ref()));
+        let parts = |args: &GenerateArgs| {
+            let GenerateArgs {
+                model,
+                generation,
+                memory,
+                reading,
+                execution,
+                ..
+            } = args;
+            format!("{model:?} {generation:?} {memory:?} {reading:?} {execution:?}")
+        };
+        assert_eq!(parts(&written), parts(&given));
+    }
+
+    #[test]
+    fn options_survive_the_way_through_a_command_line() {
+        check(&["--prompt", "x"]);
+        check(&["--ids", "1", "./plan", "--memory", "1.5Gi"]);
+        check(&[
+            "model",
+            "--root",
+            "a b",
+            "--root",
+            "--c",
+            "--config",
+            "c",
+            "--tokenizer",
+            "t",
+            "--layers",
+            "3",
+            "-n",
+            "0",
+            "--temperature",
+            "0.1",
+            "--top-k",
+            "4",
+            "--top-p",
+            "0.123456789012345678",
+            "--min-p",
+            "1e-45",
+            "--seed",
+            "18446744073709551615",
+            "--ignore-eos",
+            "--recompute",
+        ]);
+        check(&[
+            "--memory",
+            "1234567",
+            "--trunk-gb",
+            "0.001",
+            "--slots",
+            "9",
+            "--pins",
+            "prefix",
+            "--block-bytes",
+            "65537",
+            "--settings",
+            "s",
+            "--policy",
+            "lru",
+            "--engine",
+            "pread",
+        ]);
+        check(&["--preset", "floor", "--cache-gb", "2.5", "--incremental"]);
+        check(&["--resident", "--tf-check"]);
+        check(&[
+            "--threads",
+            "3",
+            "--isa",
+            "scalar",
+            "--attention",
+            "expanded",
+            "--chunk",
+            "5",
+            "--context",
+            "99",
+        ]);
+    }
+}

@@ -10,6 +10,7 @@ const COMMANDS: [&str; 9] = [
     "presets",
     "inspect",
     "replay",
+    "ladder",
     "tokenize",
     "detokenize",
     "compare",

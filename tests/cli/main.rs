@@ -8,6 +8,7 @@ mod generate;
 mod help;
 mod inspect;
 mod interrupt;
+mod ladder;
 mod loading;
 mod lookahead;
 mod metrics;

@@ -271,14 +271,28 @@ mod tests {
     #[test]
     fn a_run_is_asked_once_to_stop() {
         let cancel = Cancel::default();
-        cancel.request();
-        let script = "trap 'echo asked; exit 5' INT; while :; do sleep 0.01; done";
-        // Asked before the trap is there, it ends by the signal.
-        let script = nothing_holds(&format!("{script} & wait"));
+        // Says when it listens; asked twice it would end with 1.
+        let script = "trap 'trap \"exit 1\" INT; sleep 0.3; echo asked; exit 5' INT; \
+                      : > \"$0\"; while :; do sleep 0.01; done";
+        let dir = tempfile::tempdir().unwrap();
+        let listens = dir.path().join("listens");
+        let mut placed = nothing_holds(script);
+        placed.command.arg(&listens);
         let started = Instant::now();
-        let run = watch(script, "", &cancel).unwrap();
+        let run = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !listens.exists() {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                cancel.request();
+            });
+            watch(placed, "", &cancel).unwrap()
+        });
         assert!(started.elapsed() < PATIENCE);
-        assert!(!run.status.success());
+        assert_eq!(
+            (run.status.code(), &*run.stdout),
+            (Some(5), &b"asked\n"[..])
+        );
     }
 
     /// Whether the kernel's kill is recognised as one.

@@ -8,8 +8,8 @@ use k3_runtime::statistics::Spread;
 
 use crate::render::{escape, short_bytes, table};
 
-/// Ids of a list that are shown.
-const IDS_MAX: usize = 12;
+/// Columns that the ids of a list take at most.
+const IDS_COLUMNS_MAX: usize = 60;
 /// Runs of a list that are named.
 const RUNS_MAX: usize = 4;
 const WRITE: &str = "writing to a string cannot fail";
@@ -51,8 +51,12 @@ fn runs(report: &LadderReport) -> String {
     } else {
         ""
     };
-    let (rungs, repeats) = (report.rungs.len(), report.header.repeats);
-    format!("{rungs} rungs, {repeats} of each, taking turns{stopped}")
+    let repeats = report.header.repeats;
+    let rungs = match report.rungs.len() {
+        1 => "1 rung".to_owned(),
+        count => format!("{count} rungs, taking turns"),
+    };
+    format!("{repeats} of each of {rungs}{stopped}")
 }
 
 fn push_memory(text: &mut String, report: &LadderReport) {
@@ -147,12 +151,12 @@ fn push_ids(text: &mut String, ids: &IdsReport) {
         [only] => {
             let list = list(&only.generated_ids);
             match only.runs.len() {
-                1 => writeln!(text, "ids: {list}"),
-                count => writeln!(text, "ids: the same in all {count} runs: {list}"),
+                1 => writeln!(text, "ids of the one run\n  {list}"),
+                count => writeln!(text, "ids, the same in all {count} runs\n  {list}"),
             }
         }
         seen => {
-            writeln!(text, "ids: DIFFER between runs").expect(WRITE);
+            writeln!(text, "ids DIFFER between runs").expect(WRITE);
             for seen in seen {
                 let runs = seen
                     .runs
@@ -200,12 +204,18 @@ fn list(ids: &[u32]) -> String {
     if ids.is_empty() {
         return "none were asked for".to_owned();
     }
-    let shown: Vec<String> = ids.iter().take(IDS_MAX).map(u32::to_string).collect();
-    let more = match ids.len().saturating_sub(IDS_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    shown.join(" ") + &more
+    let mut shown = String::new();
+    for (index, id) in ids.iter().enumerate() {
+        let id = id.to_string();
+        if shown.len() + 1 + id.len() > IDS_COLUMNS_MAX {
+            return format!("{shown} and {} more", ids.len() - index);
+        }
+        if index > 0 {
+            shown.push(' ');
+        }
+        shown.push_str(&id);
+    }
+    shown
 }
 
 fn figures<T>(rung: &RungReport, of: impl Fn(&RungFigures) -> Option<T>) -> Option<T> {
@@ -259,6 +269,9 @@ pub(super) fn budget(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k3_config::GroupPeaks;
+    use k3_runtime::ladder::{LadderHeader, LadderRun, RunFigures, RunOutcome, RungPlan};
+
     use super::*;
 
     #[test]
@@ -275,6 +288,77 @@ mod tests {
         ] {
             assert_eq!(budget(bytes), want);
         }
+    }
+
+    fn finished(repeat: u32, ids: &[u32]) -> LadderRun {
+        let json = serde_json::json!({
+            "report_version": 1,
+            "generated_ids": ids,
+            "timing": { "load_seconds": 0.0, "prefill_seconds": 1.0, "token_seconds": [0.1, 2.0] },
+            "streaming": {
+                "memory": {
+                    "budget_bytes": 9, "planned_bytes": 8, "peak_bytes": 7, "hugetlb_bytes": 0,
+                    "arenas": [],
+                },
+                "engine": {
+                    "kind": "pread", "devices": [], "busy_seconds": 1.0, "bytes_per_second": 1e9,
+                },
+                "cache": {
+                    "hits": 1, "misses": 1, "hit_rate": 0.5, "evictions": 0, "bypassed": 0,
+                    "pinned_share": 0.0,
+                },
+                "time": {
+                    "wall_seconds": 1.0, "wait_seconds": 0.5, "compute_seconds": 0.5,
+                    "io_share": 0.5, "overlap": 1.0,
+                },
+                "sweeps": [],
+                "fallbacks": ["pages are small"],
+            },
+        });
+        let figures = RunFigures::parse(json.to_string().as_bytes()).unwrap();
+        LadderRun {
+            repeat,
+            seconds: 3.0,
+            group: GroupPeaks::default(),
+            outcome: RunOutcome::Finished(Box::new(figures)),
+        }
+    }
+
+    #[test]
+    fn ids_that_differ_are_shown_beside_each_other() {
+        let header = LadderHeader {
+            k3_version: "1".to_owned(),
+            model: "model".to_owned(),
+            limits: "nothing".to_owned(),
+            group: None,
+            repeats: 5,
+            prompt_ids: vec![1],
+            notes: Vec::new(),
+        };
+        let fits = RungPlan::Fits {
+            planned: Bytes(1000),
+        };
+        let long: Vec<u32> = (163_000..163_100).collect();
+        let small = (1..=5).map(|repeat| finished(repeat, &long)).collect();
+        let rungs = [
+            (Bytes(1 << 30), fits, small),
+            (
+                Bytes(2 << 30),
+                fits,
+                vec![finished(1, &[7, 8]), finished(2, &long)],
+            ),
+        ];
+        let text = render(&LadderReport::new(header, &rungs, false));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(
+            text.contains("ids DIFFER between runs\n  163000 163001 "),
+            "{text}"
+        );
+        let odd = "  7 8\n    in 2 GiB repeat 1\n";
+        assert!(text.contains(odd) && text.contains("and 2 more"), "{text}");
+        assert!(text.contains("fallback: pages are small"), "{text}");
     }
 
     #[test]

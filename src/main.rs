@@ -47,6 +47,9 @@ use exit::Exit;
 use render::style::Style;
 
 fn main() -> ExitCode {
+    if let Some(entry) = commands::ladder::entry() {
+        return end(commands::ladder::enter(&entry));
+    }
     let arguments = match cli::parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -59,7 +62,12 @@ fn main() -> ExitCode {
             };
         }
     };
-    let exit = run(&arguments).unwrap_or_else(|error| {
+    end(run(&arguments))
+}
+
+/// Says what went wrong, if anything did.
+fn end(result: Result<Exit, CliError>) -> ExitCode {
+    let exit = result.unwrap_or_else(|error| {
         if !matches!(error, CliError::OutputClosed) {
             let text = render::error::render(&error, Style::detect());
             // Without standard error the exit code has to do.
@@ -80,7 +88,6 @@ fn run(arguments: &Cli) -> Result<Exit, CliError> {
         Some(Command::Inspect(args)) => commands::inspect::run(args),
         Some(Command::Replay(args)) => commands::replay::run(args),
         Some(Command::Ladder(args)) => commands::ladder::run(args),
-        Some(Command::EnterGroup(args)) => commands::ladder::enter(args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(args),
         Some(Command::Detokenize(args)) => commands::detokenize::run(args),
         Some(Command::Compare(args)) => commands::compare::run(args),

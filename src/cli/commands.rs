@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
 use super::args::POSITIONS_MAX;
-use super::ladder::{EnterGroupArgs, LadderArgs};
+use super::ladder::LadderArgs;
 use super::memory::MemoryArgs;
 use super::{help, values};
 use k3_actors::sim::{AccessModel, ReplayPolicy};
@@ -45,9 +45,6 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_help = help::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
-    /// Become a command that ends with its caller, in a group of processes
-    #[command(hide = true)]
-    EnterGroup(EnterGroupArgs),
 }
 
 /// Which vocabulary to use.

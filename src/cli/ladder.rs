@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgGroup, Args, ValueEnum};
+use clap::{Arg, ArgGroup, Args, Parser, ValueEnum};
 use k3_config::{Bytes, MemoryRequest};
 
 use super::args::{ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PromptArgs};
@@ -127,8 +127,13 @@ impl LadderArgs {
     }
 }
 
-/// A command to become.
-#[derive(Debug, Args)]
+/// The first argument of a child of `k3 ladder` that is not a run yet.
+pub(crate) const ENTER_GROUP: &str = "enter-group";
+
+/// A command to become. Not a part of the command line that people see, nor of
+/// its completions.
+#[derive(Debug, Parser)]
+#[command(name = ENTER_GROUP)]
 pub(crate) struct EnterGroupArgs {
     /// The process that started this one, and with which it ends
     #[arg(long, value_name = "PID")]

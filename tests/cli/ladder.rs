@@ -510,6 +510,17 @@ fn a_run_ends_with_a_ladder_that_is_killed_and_its_group_goes_with_the_next() {
 }
 
 #[test]
+fn the_way_into_a_group_is_no_command_for_people() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout_of(&["completions", shell]);
+        assert!(
+            !String::from_utf8(script).unwrap().contains("enter-group"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
 fn nobody_enters_a_group_for_somebody_else() {
     // The caller is named wrongly: as if it had died meanwhile.
     let output = run(&["enter-group", "--parent", "1", "--", "true"]);

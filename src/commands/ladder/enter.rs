@@ -8,13 +8,22 @@ use std::fs;
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::process::Command;
 
+use clap::Parser as _;
 use k3_config::GROUP_PROCS;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
-use crate::cli::ladder::EnterGroupArgs;
+use crate::cli::ladder::{ENTER_GROUP, EnterGroupArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
+
+/// What this process was started as, if it is on its way into a group.
+pub(crate) fn entry() -> Option<EnterGroupArgs> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let is_entry = arguments.peek().is_some_and(|word| word == ENTER_GROUP);
+    // The ladder writes these arguments: a mistake in them is nobody's typing.
+    is_entry.then(|| EnterGroupArgs::parse_from(arguments))
+}
 
 /// Enters the group, then becomes the command.
 ///

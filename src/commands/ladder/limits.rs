@@ -11,7 +11,7 @@ use k3_config::{
 };
 
 use super::message;
-use crate::cli::ladder::LimitKind;
+use crate::cli::ladder::{ENTER_GROUP, LimitKind};
 use crate::error::CliError;
 
 /// Enough for a program that prints its version.
@@ -149,7 +149,7 @@ impl Limits {
         arguments: Vec<OsString>,
     ) -> Result<Placed, GroupError> {
         let pid = std::process::id();
-        let mut words: Vec<OsString> = vec![program.into(), "enter-group".into()];
+        let mut words: Vec<OsString> = vec![program.into(), ENTER_GROUP.into()];
         words.push(format!("--parent={pid}").into());
         let mut hold = Hold::Nothing;
         match self {

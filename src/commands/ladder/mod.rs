@@ -38,7 +38,7 @@ use crate::stdout::Stdout;
 use limits::Limits;
 use run::{Made, Runner};
 
-pub(crate) use enter::enter;
+pub(crate) use enter::{enter, entry};
 
 /// Runs the ladder.
 ///

@@ -19,7 +19,7 @@ use crate::error::CliError;
 /// Environment variable that names the checkpoint.
 const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 10] = [
+const COMMAND_NAMES: [&str; 11] = [
     "plan",
     "doctor",
     "presets",

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::common::{k3, run, stdout_of};
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "plan",
     "doctor",
     "presets",

@@ -57,7 +57,7 @@ fn left_by(parent: &Path, pid: u32) -> Vec<String> {
     left
 }
 
-fn rung<'a>(report: &'a Value, index: usize) -> &'a Value {
+fn rung(report: &Value, index: usize) -> &Value {
     &report["rungs"][index]
 }
 

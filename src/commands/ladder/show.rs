@@ -271,6 +271,9 @@ pub(super) fn budget(bytes: u64) -> String {
 mod tests {
     use k3_config::GroupPeaks;
     use k3_runtime::ladder::{LadderHeader, LadderRun, RunFigures, RunOutcome, RungPlan};
+    use k3_runtime::report::{
+        CacheReport, EngineReport, MemoryReport, REPORT_VERSION, TimeReport, TimingReport,
+    };
 
     use super::*;
 
@@ -291,26 +294,24 @@ mod tests {
     }
 
     fn finished(repeat: u32, ids: &[u32]) -> LadderRun {
+        let memory = MemoryReport {
+            planned_bytes: 8,
+            peak_bytes: Some(7),
+            ..MemoryReport::default()
+        };
+        let timing = TimingReport {
+            token_seconds: vec![0.1, 2.0],
+            ..TimingReport::default()
+        };
         let json = serde_json::json!({
-            "report_version": 1,
+            "report_version": REPORT_VERSION,
             "generated_ids": ids,
-            "timing": { "load_seconds": 0.0, "prefill_seconds": 1.0, "token_seconds": [0.1, 2.0] },
+            "timing": timing,
             "streaming": {
-                "memory": {
-                    "budget_bytes": 9, "planned_bytes": 8, "peak_bytes": 7, "hugetlb_bytes": 0,
-                    "arenas": [],
-                },
-                "engine": {
-                    "kind": "pread", "devices": [], "busy_seconds": 1.0, "bytes_per_second": 1e9,
-                },
-                "cache": {
-                    "hits": 1, "misses": 1, "hit_rate": 0.5, "evictions": 0, "bypassed": 0,
-                    "pinned_share": 0.0,
-                },
-                "time": {
-                    "wall_seconds": 1.0, "wait_seconds": 0.5, "compute_seconds": 0.5,
-                    "io_share": 0.5, "overlap": 1.0,
-                },
+                "memory": memory,
+                "engine": EngineReport::default(),
+                "cache": CacheReport::default(),
+                "time": TimeReport::default(),
                 "sweeps": [],
                 "fallbacks": ["pages are small"],
             },

@@ -416,16 +416,7 @@ impl CliError {
                 let names: Vec<_> = available_isas().map(Isa::name).collect();
                 format!("use one of {}, or auto", names.join(", "))
             }
-            Self::MetricsAddress { source, .. } => match source.kind() {
-                io::ErrorKind::AddrInUse => "another program listens there: take another port, \
-                                             or port 0 for any free one"
-                    .to_owned(),
-                io::ErrorKind::AddrNotAvailable => {
-                    "take an address of this machine, as in 127.0.0.1:9464".to_owned()
-                }
-                io::ErrorKind::PermissionDenied => "take a port from 1024 on".to_owned(),
-                _ => return None,
-            },
+            Self::MetricsAddress { source, .. } => another_address(source.kind())?.to_owned(),
             Self::NoLimits { .. } => {
                 "run it as root, or where your user may make control groups, or give \
                  --limits none to measure without limits"
@@ -445,6 +436,20 @@ impl CliError {
             _ => return None,
         };
         Some(text)
+    }
+}
+
+/// What to do about an address that cannot be listened on.
+fn another_address(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::AddrInUse => {
+            Some("another program listens there: take another port, or port 0 for any free one")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            Some("take an address of this machine, as in 127.0.0.1:9464")
+        }
+        io::ErrorKind::PermissionDenied => Some("take a port from 1024 on"),
+        _ => None,
     }
 }
 

@@ -96,6 +96,7 @@ impl Argv {
             slots,
             pins,
             block_bytes,
+            lookahead,
             settings,
         } = args;
         // Sizes are printed for people and rounded: the exact count is given.
@@ -110,6 +111,7 @@ impl Argv {
         self.shown("--slots", slots.map(|slots| slots.get()));
         self.shown("--pins", *pins);
         self.shown("--block-bytes", block_bytes.map(|bytes| bytes.0));
+        self.shown("--lookahead", *lookahead);
         self.value("--settings", settings.as_ref());
     }
 
@@ -248,6 +250,8 @@ mod tests {
             "pread",
         ]);
         check(&["--preset", "floor", "--cache-gb", "2.5", "--incremental"]);
+        check(&["--lookahead", "2", "--disk-gbps", "2.5"]);
+        check(&["--no-disk-probe"]);
         check(&["--resident", "--tf-check"]);
         check(&[
             "--threads",

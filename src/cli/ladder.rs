@@ -8,7 +8,7 @@ use k3_config::{Bytes, MemoryRequest};
 
 use super::args::{ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PromptArgs};
 use super::memory::{MemoryArgs, ReadingArgs};
-use super::metrics::MetricsArgs;
+use super::metrics::{Listen, MetricsArgs};
 use super::values;
 
 /// Most runs of a rung.
@@ -77,6 +77,9 @@ pub(crate) struct LadderArgs {
     /// How to compute.
     #[command(flatten)]
     pub execution: ExecutionArgs,
+    /// Where to watch the ladder.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 }
 
 /// An option of generation that makes no sense beside several budgets.
@@ -114,7 +117,10 @@ impl LadderArgs {
                 ..self.reading.clone()
             },
             execution: self.execution.clone(),
-            metrics: MetricsArgs::default(),
+            metrics: MetricsArgs {
+                // The port is the ladder's, in whatever settings it stands.
+                metrics_listen: Some(Listen::Off),
+            },
             output: OutputArgs {
                 out: self.out.clone(),
                 json: true,

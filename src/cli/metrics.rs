@@ -1,9 +1,13 @@
 //! The argument that lets others watch a run.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use clap::Args;
 use k3_config::{Origin, Settings, Sourced};
+
+/// How nowhere is spelt.
+const OFF: &str = "off";
 
 /// Where figures of a command that takes long are served.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -28,6 +32,15 @@ pub(crate) enum Listen {
     At(SocketAddr),
 }
 
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str(OFF),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
 impl MetricsArgs {
     /// Where to serve: as the option says, else as the settings do.
     pub(crate) fn address(self, settings: &Settings) -> Option<Sourced<SocketAddr>> {
@@ -43,7 +56,7 @@ impl MetricsArgs {
 }
 
 fn listen(text: &str) -> Result<Listen, String> {
-    if text == "off" {
+    if text == OFF {
         return Ok(Listen::Off);
     }
     let address = text.parse().map(Listen::At);

@@ -24,10 +24,14 @@ struct Run {
 impl Run {
     /// Starts `k3 MODEL` with `args`; metrics on a port the system chooses.
     fn start(args: &[&str]) -> Self {
+        Self::command(&[&[tiny().as_str()], args].concat())
+    }
+
+    /// Starts `k3` with `args`, likewise.
+    fn command(args: &[&str]) -> Self {
         let mut child = Command::new(k3().get_program())
-            .arg(tiny())
-            .args(["--metrics-listen", "127.0.0.1:0", "--quiet"])
             .args(args)
+            .args(["--metrics-listen", "127.0.0.1:0", "--quiet"])
             .env_remove("K3_MODEL")
             .env("XDG_CONFIG_HOME", "/nowhere")
             .env("K3_THREADS", "1")
@@ -316,7 +320,11 @@ fn every_metric_is_documented_and_every_documented_one_is_served() {
         "k3_engine_devices_ceiling_bytes_per_second",
         "k3_fallbacks_info",
     ];
-    for name in unique.difference(&served) {
+    let of_other_commands = |name: &&String| name.starts_with("k3_ladder_");
+    for name in unique
+        .difference(&served)
+        .filter(|name| !of_other_commands(name))
+    {
         assert!(absent.contains(&name.as_str()), "{name} is not served");
     }
     run.interrupt();
@@ -331,6 +339,45 @@ fn a_run_with_everything_in_memory_is_watched_too() {
     assert!(value(&families, "k3_counts_trunk_bytes_total") > 0.0);
     assert!(!families.contains_key("k3_time_overlap"));
     assert_eq!(run.interrupt().0, Some(5));
+}
+
+#[test]
+fn a_ladder_tells_how_far_it_is_and_its_runs_keep_off_its_port() {
+    let model = tiny();
+    let args = [
+        "ladder", &model, "--ids", "3,4,5", "--gen", "20", "--rungs", "56M,64M",
+    ];
+    let run = Run::command(&[&args[..], &["--repeats", "500", "--limits", "none"]].concat());
+    let done = |families: &Families, outcome: &str| {
+        let samples = &families["k3_ladder_runs_done_total"].samples;
+        let of = |(labels, _): &&(Labels, f64)| labels["outcome"] == outcome;
+        samples.iter().find(of).unwrap().1
+    };
+    let first = run.scrape();
+    let mut last = first.clone();
+    while done(&last, "finished") < 3.0 {
+        std::thread::sleep(Duration::from_millis(20));
+        let next = run.scrape();
+        check_monotonic(&last, &next);
+        last = next;
+    }
+    for outcome in ["refused", "out-of-memory", "failed"] {
+        assert_eq!(done(&last, outcome), 0.0, "{outcome}");
+    }
+    assert_eq!(value(&last, "k3_ladder_runs"), 1000.0);
+    assert!(value(&last, "k3_ladder_seconds_total") > 0.0);
+    check_documented(&last);
+    assert_eq!(run.interrupt().0, Some(5));
+}
+
+/// Every family has a row in `docs/metrics.md`.
+#[track_caller]
+fn check_documented(families: &Families) {
+    let documented = documented();
+    for name in families.keys() {
+        let is_known = documented.iter().any(|row| row.metric == *name);
+        assert!(is_known, "{name} is not documented");
+    }
 }
 
 #[test]

@@ -24,14 +24,14 @@ pub(super) fn argv(args: &GenerateArgs) -> Vec<OsString> {
         reading,
         execution,
         output: OutputArgs { .. },
-        // Runs follow each other and are over soon: there is no one to ask.
-        metrics: MetricsArgs { .. },
+        metrics: MetricsArgs { metrics_listen },
     } = args;
     let mut argv = Argv::default();
     argv.generation(generation);
     argv.memory(memory);
     argv.reading(reading);
     argv.execution(execution);
+    argv.shown("--metrics-listen", metrics_listen.as_ref());
     argv.flag("--json", true);
     argv.flag("--quiet", true);
     argv.value("--ids-file", Some("-"));

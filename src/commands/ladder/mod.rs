@@ -7,6 +7,7 @@
 //! | [`argv`] | a run as a command line |
 //! | [`run`](mod@run) | one run, watched until it has ended |
 //! | [`show`] | the whole, to read |
+//! | [`watch`] | how far it is, for metrics |
 //! | [`message`] | why a run did not finish |
 //!
 //! Runs are processes of this very program, so that nothing of one is left in
@@ -19,6 +20,7 @@ mod limits;
 mod message;
 mod run;
 mod show;
+mod watch;
 
 use std::path::Path;
 
@@ -32,11 +34,14 @@ use crate::cli::ladder::LadderArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
+use crate::metrics::Metrics;
 use crate::output_file::OutputFile;
 use crate::render::progress::Runs;
+use crate::settings;
 use crate::stdout::Stdout;
 use limits::Limits;
 use run::{Made, Runner};
+use watch::Watch;
 
 pub(crate) use enter::{enter, entry};
 
@@ -48,6 +53,11 @@ pub(crate) use enter::{enter, entry};
 /// their budget.
 pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
     let model = model_path(args.model.model.as_deref())?;
+    let watch = Watch::default();
+    // The ladder is watched, its runs are not.
+    let settings = settings::resolve(args.memory.values(), args.memory.settings.as_deref())?;
+    let address = args.metrics.address(&settings);
+    let _metrics = Metrics::open(address, args.quiet, watch.collector())?;
     let Planned { prompt_ids, rungs } = plan(args)?;
     let output = args.out.as_deref().map(OutputFile::create).transpose()?;
     let cancel = Cancel::default();
@@ -61,7 +71,7 @@ pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
         cancel: &cancel,
         started: 0,
     };
-    let climbed = Climb::new(args, rungs).climb(runner)?;
+    let climbed = Climb::new(args, rungs, watch).climb(runner)?;
     let header = LadderHeader {
         k3_version: env!("CARGO_PKG_VERSION").to_owned(),
         model: model.display().to_string(),
@@ -176,10 +186,11 @@ struct Climb {
     notes: Vec<String>,
     interrupted: bool,
     progress: Runs,
+    watch: Watch,
 }
 
 impl Climb {
-    fn new(args: &LadderArgs, rungs: Vec<(Bytes, RungPlan)>) -> Self {
+    fn new(args: &LadderArgs, rungs: Vec<(Bytes, RungPlan)>, watch: Watch) -> Self {
         let runs = rungs.iter().map(|(budget, _)| args.run(*budget)).collect();
         let rungs: Vec<_> = rungs
             .into_iter()
@@ -192,6 +203,7 @@ impl Climb {
             notes: Vec::new(),
             interrupted: false,
             progress: Runs::new(args.quiet),
+            watch,
         }
     }
 
@@ -202,6 +214,7 @@ impl Climb {
         let turns: Vec<(u32, usize)> = (1..=self.repeats)
             .flat_map(|repeat| fitting.iter().map(move |&at| (repeat, at)))
             .collect();
+        self.watch.planned(turns.len());
         for (done, &(repeat, at)) in turns.iter().enumerate() {
             let budget = self.rungs[at].0;
             let what = format!(
@@ -213,6 +226,7 @@ impl Climb {
             let remaining = turns[done..].iter().map(|(_, at)| *at);
             let remaining = self.remaining_seconds(remaining);
             self.progress.begin(&what, remaining);
+            self.watch.begin(budget, repeat);
             let made = if runner.cancel.is_requested() {
                 None
             } else {
@@ -224,6 +238,7 @@ impl Climb {
                 break;
             };
             self.progress.end(&format!("{what}: {}", told(&run)));
+            self.watch.end(&run);
             self.note_swap(swap_is_off);
             self.rungs[at].2.push(run);
         }

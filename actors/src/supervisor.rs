@@ -6,7 +6,6 @@
 //! memory is unmapped; a lease that still lives keeps its memory for as long as
 //! it does.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -82,8 +81,7 @@ impl Supervisor {
         settings: &StreamSettings,
         wrap: Option<&WrapEngine>,
     ) -> Result<Self, ActorError> {
-        let paths: Vec<PathBuf> = checkpoint.shard_paths().map(ToOwned::to_owned).collect();
-        let table = Arc::new(FileTable::open(&paths, settings.direct)?);
+        let table = Arc::new(FileTable::reopen(checkpoint.shards(), settings.direct)?);
         let alignment_bytes = table.alignment_bytes();
         let mut memory = Memory::reserve(model.program(), plan, settings.pages, alignment_bytes)?;
         let mut config = settings.engine_config.clone();

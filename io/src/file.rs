@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use k3_formats::{FormatError, ReadAt};
@@ -17,6 +17,8 @@ pub struct FileReader {
     path: PathBuf,
     file: File,
     length: u64,
+    /// Device and inode: what stays the same under any name.
+    identity: (u64, u64),
 }
 
 impl FileReader {
@@ -47,7 +49,13 @@ impl FileReader {
             path: path.to_path_buf(),
             file,
             length: metadata.len(),
+            identity: (metadata.dev(), metadata.ino()),
         })
+    }
+
+    /// Device and inode numbers of the open file.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
     }
 
     /// Checks that the file still has the length it was opened with.

@@ -32,7 +32,7 @@
 //!   read of it has completed, whoever lost interest meanwhile.
 //! - Every request is answered exactly once.
 //! - Unsafe code lives in `arena::map`, `arena::range`, `lease::handles`, `direct::dio`,
-//!   `engine::{landing, pread, uring}`; what decides who may touch which
+//!   `engine::{landing, pread, uring}` and, for tests, `refusal`; what decides who may touch which
 //!   byte (lease states, ring, layout, retries) is safe and tested apart.
 //!
 //! # Example
@@ -78,6 +78,8 @@ mod error;
 mod file;
 mod lease;
 mod probe;
+#[cfg(any(test, feature = "testing"))]
+mod refusal;
 mod units;
 mod window;
 
@@ -102,4 +104,6 @@ pub use lease::{
     SlotState, Word, WriteLease,
 };
 pub use probe::{DiskProfile, ProbeBounds, ProbeCell};
+#[cfg(feature = "testing")]
+pub use refusal::{refuse_io_uring, refuse_preads};
 pub use window::{AlignedWindow, DioAlignment};

@@ -118,43 +118,13 @@ fn an_unprivileged_user_with_little_lockable_memory() {
     run_child(&shell, directory.path(), "memlock");
 }
 
-/// The filter of a container that forbids io_uring, for this thread and those
-/// it starts.
-fn forbid_io_uring() -> bool {
-    let load = u16::try_from(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS).unwrap();
-    let equal = u16::try_from(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K).unwrap();
-    let ret = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap();
-    let setup = u32::try_from(libc::SYS_io_uring_setup).unwrap();
-    let eperm = u32::try_from(libc::EPERM).unwrap();
-    let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let mut program = [
-        instruction(load, 0, 0, 0),
-        instruction(equal, 0, 1, setup),
-        instruction(ret, 0, 0, libc::SECCOMP_RET_ERRNO | eperm),
-        instruction(ret, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog {
-        len: 4,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: plain flags, and a filter program that outlives the call.
-    unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(
-                libc::PR_SET_SECCOMP,
-                libc::SECCOMP_MODE_FILTER,
-                &raw const filter,
-            ) == 0
-    }
-}
-
 #[test]
 fn io_uring_forbidden_by_a_filter() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, vec![9_u8; 10_000]).unwrap();
     let thread = std::thread::spawn(move || {
-        if !forbid_io_uring() {
+        if !k3_io::refuse_io_uring() {
             return note("not run: seccomp filters are not allowed here");
         }
         let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());

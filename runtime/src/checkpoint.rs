@@ -76,6 +76,12 @@ impl Checkpoint {
         self.shards.iter().map(ReadAt::label)
     }
 
+    /// The shards, open, in the order of their numbers.
+    #[must_use]
+    pub fn shards(&self) -> &[FileReader] {
+        &self.shards
+    }
+
     /// Every tensor of every shard.
     #[must_use]
     pub fn index(&self) -> &ShardIndex {

@@ -12,7 +12,20 @@ pub(crate) const ISAS: [&str; 3] = ["scalar", "avx2", "avx512"];
 
 /// The binary, in an environment that cannot reach into the tests.
 pub(crate) fn k3() -> Command {
-    let mut command = Command::cargo_bin("k3").unwrap();
+    let mut command = Command::from_std(program());
+    command.timeout(std::time::Duration::from_secs(120));
+    command
+}
+
+/// As [`k3`], to be started and watched.
+pub(crate) fn program() -> std::process::Command {
+    in_clean_environment(std::process::Command::new(assert_cmd::cargo::cargo_bin!(
+        "k3"
+    )))
+}
+
+/// `command`, which runs the binary sooner or later, in that environment.
+pub(crate) fn in_clean_environment(mut command: std::process::Command) -> std::process::Command {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("K3_")) {
             command.env_remove(name);
@@ -25,7 +38,6 @@ pub(crate) fn k3() -> Command {
     command.env("XDG_CONFIG_HOME", "/nowhere");
     // Tests run side by side: threads of all of them would wait for each other.
     command.env("K3_THREADS", "1");
-    command.timeout(std::time::Duration::from_secs(120));
     command
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{fixture, json, k3, names, refusal, run, stdout_of, tiny};
+use crate::common::{fixture, json, names, program, refusal, run, stdout_of, tiny};
 
 /// Large enough that several units of the probe lie in it.
 const FILE_BYTES: usize = 24 << 20;
@@ -273,12 +273,9 @@ fn the_screen_fits_80_columns() {
 #[test]
 fn ctrl_c_ends_it_and_removes_the_scratch_file() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = std::process::Command::new(k3().get_program());
-    let mut child = command
+    let mut child = program()
         .args(["doctor", "--scratch", "4G"])
         .arg(dir.path())
-        .env_remove("K3_MODEL")
-        .env("XDG_CONFIG_HOME", "/nowhere")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

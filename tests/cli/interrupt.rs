@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{count_of, ids_of, json, k3, names, tiny};
+use k3_testkit::TinySpec;
+
+use crate::common::{count_of, ids_of, in_clean_environment, json, names, program, tiny};
 
 fn start(args: &[&str]) -> Child {
-    Command::new(k3().get_program())
-        .env_remove("K3_MODEL")
+    program()
         .args(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -160,9 +161,8 @@ fn a_request_to_terminate_is_like_ctrl_c() {
 #[test]
 fn a_hangup_that_is_ignored_stays_ignored() {
     let model = tiny();
-    let mut child = Command::new("nohup")
-        .arg(k3().get_program())
-        .env_remove("K3_MODEL")
+    let mut child = in_clean_environment(Command::new("nohup"))
+        .arg(program().get_program())
         .args([&model, "--ids", "3,4,5", "--gen", "1000000"])
         .args(["--context", "2000000", "--ignore-eos"])
         .stdin(Stdio::null())
@@ -209,4 +209,75 @@ fn a_second_one_ends_at_once_and_leaves_no_unfinished_file() {
     // The first one may have been enough if the pipe had not filled up yet.
     assert!(matches!(code, Some(130 | 5)), "{code:?}");
     assert!(!unfinished_exists(dir.path()));
+}
+
+/// A model whose sweep over some hundred positions takes seconds, in many
+/// blocks: the wider its matrices, the less a single block weighs.
+fn wide_model(dir: &Path) {
+    let spec = TinySpec::small(5).experts(16, 4).with(|spec| {
+        spec.shape.hidden = 512;
+        spec.shape.latent = 256;
+        spec.shape.moe_width = 512;
+        spec.shape.dense_width = 2048;
+    });
+    spec.write_to(dir).unwrap();
+}
+
+/// `--recompute` walks over the whole text for each token: the first is shown
+/// before the second sweep, which is the one that is cut short.
+#[test]
+fn a_long_streamed_sweep_ends_within_a_second_with_a_partial_report() {
+    let model = tempfile::tempdir().unwrap();
+    wide_model(model.path());
+    let model = model.path().display().to_string();
+    let ids = vec!["3"; 150].join(",");
+    let fixed = [
+        &model,
+        "--ids",
+        &ids,
+        "--gen",
+        "3",
+        "--recompute",
+        "--chunk",
+        "512",
+        "--trunk-gb",
+        "0",
+        "--slots",
+        "4",
+        "--block-bytes",
+        "65536",
+    ];
+    for signal in ["-INT", "-TERM"] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("run.json");
+        let started = Instant::now();
+        let mut child = start(&[&fixed[..], &["--out", out.to_str().unwrap()]].concat());
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut [0]).unwrap();
+        let sweep = started.elapsed();
+        // Into the middle of a sweep that takes as long as the one before.
+        std::thread::sleep(sweep / 3);
+        send(&child, signal);
+        let (code, elapsed) = wait(&mut child);
+        assert_eq!(code, Some(5));
+        assert!(elapsed < Duration::from_secs(1), "{elapsed:?} of {sweep:?}");
+        assert!(
+            sweep > 2 * elapsed,
+            "{sweep:?} is no long sweep: {elapsed:?}"
+        );
+        let report = json(&std::fs::read(&out).unwrap());
+        assert_eq!(report["stop_reason"], "interrupted");
+        assert_eq!(ids_of(&report["generated_ids"]).len(), 1);
+        // The sweep that was cut short is none of those that count.
+        let sweeps = report["streaming"]["sweeps"].as_array().unwrap();
+        assert_eq!(sweeps.len(), 1);
+        assert_eq!(sweeps[0]["positions"], 150);
+        let read = &report["streaming"]["bytes"];
+        let counted = |key: &str| read[key].as_u64().unwrap();
+        assert!(
+            counted("device_bytes") > counted("trunk_read_bytes") + counted("expert_read_bytes"),
+            "the second sweep had begun: {read}"
+        );
+        assert_eq!(names(dir.path()), ["run.json"]);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use k3_testkit::TinySpec;
 
-use crate::common::{k3, names, refusal, tiny};
+use crate::common::{names, program, refusal, tiny};
 
 /// A sequence of the most positions the command line takes.
 const LONGEST: [&str; 6] = [
@@ -67,7 +67,7 @@ fn counts_beyond_any_machine_are_refused_by_name() {
 fn start_at_a_pipe(model: &Path, dir: &Path, pipe: &Path) -> Child {
     let made = Command::new("mkfifo").arg(pipe).status().unwrap();
     assert!(made.success());
-    let child = Command::new(k3().get_program())
+    let child = program()
         .arg(model)
         .args(["--ids", "3,4,5", "--quiet", "--out"])
         .arg(dir.join("run.json"))

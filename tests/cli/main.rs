@@ -4,6 +4,7 @@ mod common;
 mod compare;
 mod doctor;
 mod exposition;
+mod faults;
 mod generate;
 mod help;
 mod inspect;

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::common::{case, count_of, json, k3, names, refusal, run, stdout_of, tiny};
+use crate::common::{case, count_of, json, names, program, refusal, run, stdout_of, tiny};
 
 const OPTIONS: [&str; 3] = ["--out", "--dump-logits", "--dump-trace"];
 
@@ -219,7 +219,7 @@ fn two_names_of_one_file_are_one_output() {
     }
     // Standard output may be a file as well.
     let stdout = std::fs::File::create(at("d")).unwrap();
-    let output = std::process::Command::new(k3().get_program())
+    let output = program()
         .args([&tiny(), "--ids", "3", "-n", "1", "--out", &at("d")])
         .stdout(stdout)
         .output()
@@ -348,7 +348,7 @@ fn the_trace_is_pairs_in_pick_order() {
 
 #[test]
 fn a_reader_that_leaves_ends_the_run_quietly() {
-    let mut child = std::process::Command::new(k3().get_program())
+    let mut child = program()
         .args([
             &tiny(),
             "--ids",
@@ -386,7 +386,7 @@ fn standard_output_that_is_full_is_an_error() {
         &["--ids", "3", "--json"],
     ];
     for args in tools {
-        let output = std::process::Command::new(k3().get_program())
+        let output = program()
             .arg(tiny())
             .args(args)
             .stdout(full.try_clone().unwrap())

@@ -2,7 +2,7 @@
 
 use insta::{assert_snapshot, with_settings};
 
-use crate::common::{fixture, json, k3, refusal, run, stdout_of, tiny};
+use crate::common::{fixture, json, program, refusal, run, stdout_of, tiny};
 
 /// Sizes change with every buffer; what the lines are does not.
 const SIZES: [(&str, &str); 2] = [
@@ -231,10 +231,6 @@ fn no_output_is_lost_when_the_reader_has_gone() {
         .write(true)
         .open("/dev/full")
         .unwrap();
-    let status = std::process::Command::new(k3().get_program())
-        .args(["presets"])
-        .stdout(full)
-        .status()
-        .unwrap();
+    let status = program().args(["presets"]).stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(3));
 }

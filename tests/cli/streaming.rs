@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{case, cases, json, k3, refusal, run, stdout_of, tiny};
+use crate::common::{case, cases, json, refusal, run, stdout_of, tiny};
 
 /// The smallest budget that `extra` is accepted with.
 pub(crate) fn smallest(extra: &[&str]) -> u64 {
@@ -213,40 +213,4 @@ fn keeping_everything_in_memory_excludes_a_budget() {
         );
         assert!(said.contains("--resident"), "{said}");
     }
-}
-
-#[test]
-fn a_shard_cut_short_after_the_start_is_an_error_not_a_wrong_token() {
-    let dir = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(tiny()).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
-    }
-    let model = dir.path().display().to_string();
-    let args = ["--ids", "3,4,5", "--gen", "1000000", "--context", "2000000"];
-    let mut child = std::process::Command::new(k3().get_program())
-        .arg(&model)
-        .args(args)
-        .args([
-            "--ignore-eos",
-            "--memory",
-            "1G",
-            "--trunk-gb",
-            "0",
-            "--quiet",
-        ])
-        .env("XDG_CONFIG_HOME", "/nowhere")
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut first = [0; 8];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
-    let shard = dir.path().join("model-00005-of-00011.safetensors");
-    let file = std::fs::File::options().write(true).open(&shard).unwrap();
-    file.set_len(5000).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("model-00005-of-00011.safetensors"), "{said}");
 }

@@ -11,9 +11,11 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use super::dio::{self, DioSupport};
 use crate::arena::{HugeArena, PagePolicy};
 use crate::engine::EngineError;
+use crate::file::FileReader;
 use crate::lease::SlotArena;
 use crate::units::{file, memory};
 use crate::window::DioAlignment;
+use k3_formats::ReadAt as _;
 
 /// Whether to try direct reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,8 @@ impl DirectFile {
             DirectPolicy::Never => opened.fallback = Some("asked for".to_owned()),
             DirectPolicy::Probe => match opened.probe() {
                 Ok((direct, alignment)) => {
+                    // Both handles were opened by name.
+                    opened.require(&direct, (metadata.dev(), metadata.ino()))?;
                     opened.direct = Some(direct);
                     opened.alignment = alignment;
                 }
@@ -74,6 +78,32 @@ impl DirectFile {
             },
         }
         Ok(opened)
+    }
+
+    /// Opens the file of `reader` again, for large reads. What its header said
+    /// holds for no other file that may have taken its name.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Replaced`] when the path names another file by now, and
+    /// those of [`DirectFile::open`].
+    pub fn reopen(reader: &FileReader, policy: DirectPolicy) -> Result<Self, EngineError> {
+        let opened = Self::open(reader.label(), policy)?;
+        opened.require(&opened.buffered, reader.identity())?;
+        Ok(opened)
+    }
+
+    /// Checks that `handle` is open on the file `identity` names.
+    fn require(&self, handle: &File, identity: (u64, u64)) -> Result<(), EngineError> {
+        let metadata = handle
+            .metadata()
+            .map_err(|error| EngineError::open(&self.path, "identify the file", &error))?;
+        if (metadata.dev(), metadata.ino()) == identity {
+            return Ok(());
+        }
+        Err(EngineError::Replaced {
+            path: self.path.clone(),
+        })
     }
 
     /// Opens the file for direct reads and makes one; else the reason why not.

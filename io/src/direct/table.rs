@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::file::{DirectFile, DirectPolicy};
 use crate::engine::EngineError;
+use crate::file::FileReader;
 
 /// Index of a file in a [`FileTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +40,20 @@ impl FileTable {
         let mut table = Self::new();
         for path in paths {
             table.add(DirectFile::open(path.as_ref(), policy)?);
+        }
+        Ok(table)
+    }
+
+    /// Opens the files of `readers` again, for large reads: the n-th becomes
+    /// `FileId(n)`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DirectFile::reopen`].
+    pub fn reopen(readers: &[FileReader], policy: DirectPolicy) -> Result<Self, EngineError> {
+        let mut table = Self::new();
+        for reader in readers {
+            table.add(DirectFile::reopen(reader, policy)?);
         }
         Ok(table)
     }
@@ -160,6 +175,20 @@ mod tests {
         let lines = table.fallbacks();
         assert_eq!(lines.len(), 1);
         assert!(lines[0].contains("2 file(s)"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_of_another_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shard");
+        std::fs::write(&path, "a shard").unwrap();
+        let readers = [FileReader::open(&path).unwrap()];
+        FileTable::reopen(&readers, DirectPolicy::Probe).unwrap();
+        let other = directory.path().join("other");
+        std::fs::write(&other, "another").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let error = FileTable::reopen(&readers, DirectPolicy::Probe).unwrap_err();
+        assert_eq!(error, EngineError::Replaced { path });
     }
 
     #[test]

@@ -69,6 +69,17 @@ pub enum EngineError {
         path: PathBuf,
     },
 
+    /// The path names another file than before.
+    #[error(
+        "{}: is not the file that was opened before: it was replaced meanwhile; let whatever \
+         writes there finish, then start again",
+        path.display()
+    )]
+    Replaced {
+        /// The path.
+        path: PathBuf,
+    },
+
     /// The system refused a read, after the retries that make sense for the
     /// reason.
     #[error(

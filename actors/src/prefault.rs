@@ -6,12 +6,13 @@
 //! it has come, so that it can register buffers, and ends. Memory that the
 //! system does not have is found here, as an error before the next sweep.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use k3_io::{EngineError, HugeArena, PrefaultMethod, ReadEngine};
+use k3_runtime::Cancel;
 use parking_lot::Mutex;
 
 use crate::error::ActorError;
@@ -61,10 +62,24 @@ impl PrefaultStatus {
     }
 }
 
+/// What ends the helper early.
+#[derive(Debug, Default)]
+struct Stop {
+    asked: AtomicBool,
+    /// The run's own wish to end, once the run has one.
+    cancel: OnceLock<Cancel>,
+}
+
+impl Stop {
+    fn is_requested(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) || self.cancel.get().is_some_and(Cancel::is_requested)
+    }
+}
+
 /// The helper. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Prefault {
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stop>,
     status: PrefaultStatus,
     thread: Option<JoinHandle<()>>,
 }
@@ -88,7 +103,7 @@ impl Prefault {
             ..State::default()
         };
         let status = PrefaultStatus(Arc::new(Mutex::new(state)));
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(Stop::default());
         let toucher = Toucher {
             engine,
             stop: Arc::clone(&stop),
@@ -110,13 +125,21 @@ impl Prefault {
         self.status.clone()
     }
 
+    /// Ends it after the step at hand once `cancel` is requested. While it
+    /// touches memory the kernel lets nobody else free any: a run that is
+    /// interrupted would wait for it long before it comes to stop it.
+    pub(crate) fn heed(&self, cancel: &Cancel) {
+        // A second run over the same memory finds it touched, or goes on.
+        let _ = self.stop.cancel.set(cancel.clone());
+    }
+
     /// Ends it after the step at hand.
     ///
     /// # Errors
     ///
     /// [`ActorError::Panicked`] when it died of a bug.
     pub(crate) fn stop(&mut self) -> Result<(), ActorError> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.asked.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
@@ -136,7 +159,7 @@ impl Drop for Prefault {
 /// The thread's own.
 struct Toucher {
     engine: Arc<dyn ReadEngine>,
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stop>,
     status: PrefaultStatus,
     started: Instant,
 }
@@ -150,7 +173,7 @@ impl Toucher {
                 let counts = &mut self.status.0.lock().counts;
                 counts.touched_bytes = before_bytes + bytes as u64;
                 counts.seconds = self.started.elapsed().as_secs_f64();
-                !self.stop.load(Ordering::Relaxed)
+                !self.stop.is_requested()
             });
             match touched {
                 Ok(PrefaultMethod::FirstTouch) => {
@@ -163,7 +186,7 @@ impl Toucher {
                     return;
                 }
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.is_requested() {
                 return;
             }
             before_bytes += arena.len_bytes() as u64;
@@ -226,6 +249,31 @@ mod tests {
             fixed == 2 * ARENA_BYTES || !caps.fallbacks.is_empty() || caps.devices.is_empty(),
             "neither registered nor said why: {caps:?}"
         );
+    }
+
+    #[test]
+    fn an_interrupted_run_has_no_more_memory_touched() {
+        let stop = Arc::new(Stop::default());
+        let status = PrefaultStatus(Arc::new(Mutex::new(State::default())));
+        let arenas = arenas();
+        let toucher = Toucher {
+            engine: engine(&arenas),
+            stop: Arc::clone(&stop),
+            status: status.clone(),
+            started: Instant::now(),
+        };
+        let helper = Prefault {
+            stop,
+            status: status.clone(),
+            thread: None,
+        };
+        let cancel = Cancel::default();
+        helper.heed(&cancel);
+        cancel.request();
+        toucher.run(&arenas);
+        // One step, and not the next arena.
+        assert_eq!(status.counts().touched_bytes, ARENA_BYTES as u64);
+        assert_eq!(arenas[1].resident().unwrap().resident_bytes, 0);
     }
 
     #[test]

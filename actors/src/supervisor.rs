@@ -16,7 +16,7 @@ use k3_io::{
     HugeArena, PagePolicy, PageReport, ReadEngine, RingArena, Segment, SlotArena, open_engine,
 };
 use k3_models::{ExpertKey, LayerIndex, ModelFamily, SweepProgram};
-use k3_runtime::Checkpoint;
+use k3_runtime::{Cancel, Checkpoint};
 
 use crate::cache::{CacheSettings, ExpertHandle, ExpertPlaces};
 use crate::error::ActorError;
@@ -189,6 +189,11 @@ impl Supervisor {
     #[must_use]
     pub fn fallbacks(&self) -> Vec<String> {
         self.gauges.fallbacks()
+    }
+
+    /// Touches no more memory ahead once `cancel` is requested.
+    pub fn heed(&self, cancel: &Cancel) {
+        self.prefault.heed(cancel);
     }
 
     /// Stops everything in order.

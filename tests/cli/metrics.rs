@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{json, k3, refusal, tiny};
+use crate::common::{json, k3, program, refusal, tiny};
 use crate::exposition::{Family, Labels, parse};
 
 type Families = BTreeMap<String, Family>;
@@ -29,12 +29,9 @@ impl Run {
 
     /// Starts `k3` with `args`, likewise.
     fn command(args: &[&str]) -> Self {
-        let mut child = Command::new(k3().get_program())
+        let mut child = program()
             .args(args)
             .args(["--metrics-listen", "127.0.0.1:0", "--quiet"])
-            .env_remove("K3_MODEL")
-            .env("XDG_CONFIG_HOME", "/nowhere")
-            .env("K3_THREADS", "1")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -254,6 +254,7 @@ impl Run<'_> {
         let reading = &self.args.reading;
         let live = self.live.clone();
         let mut streaming = Streaming::start(self.request, reading, model, self.session, live)?;
+        streaming.heed(&self.cancel);
         let done = self.generate(model, streaming.source(), outputs);
         // Whatever has happened, everything is stopped in order.
         let stopped = streaming.stop();

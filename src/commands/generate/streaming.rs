@@ -8,7 +8,7 @@ use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{ReadCeiling, StreamingReport, SweepReport, share};
-use k3_runtime::{ResidentSource, SessionSettings, WeightSource};
+use k3_runtime::{Cancel, ResidentSource, SessionSettings, WeightSource};
 
 use super::ceiling;
 use super::figures::{self, Figures, StreamFacts};
@@ -120,6 +120,11 @@ impl Streaming {
             live,
             notes,
         })
+    }
+
+    /// Does nothing ahead once `cancel` is requested.
+    pub(super) fn heed(&self, cancel: &Cancel) {
+        self.supervisor.heed(cancel);
     }
 
     /// What feeds the forward loop.

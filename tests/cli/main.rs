@@ -16,9 +16,12 @@ mod metrics;
 mod outputs;
 mod plan;
 mod reference_data;
+mod released;
 mod replay;
 mod sampling;
 mod settings;
 mod streaming;
+#[path = "../shared/synth.rs"]
+mod synth;
 mod tokenize;
 mod usage;

@@ -9,26 +9,25 @@
 )]
 
 mod counting;
+#[path = "../shared/synth.rs"]
+mod synth;
 
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_actors::{StreamSettings, Supervisor};
 use k3_config::{ArenaLayout, Bytes, CachePolicy, MemoryBudget, Origin, Pins};
 use k3_formats::gates;
-use k3_formats::synth::{Resizing, Vision, released_config};
 use k3_io::{DirectPolicy, EngineConfig, EnginePreference, PagePolicy};
 use k3_kernels::{KernelSet, argmax};
 use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
-use k3_pack::synth::{Content, SynthPlan, SynthSettings, write};
 use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, Session, SessionSettings};
 use k3_testkit::TinySpec;
 
 use counting::{Counting, Growth, Mark};
+use synth::Synthetic;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -39,8 +38,6 @@ const CONTEXT: usize = PROMPT.len() + TOKENS;
 /// Bounds at released dimensions; logits of a position are 0.66 MB.
 const LARGEST_BYTES_MAX: usize = 1 << 20;
 const NET_BYTES_MAX: usize = 16 << 20;
-/// Free disk below which 19 GB are not written for a test.
-const FREE_BYTES_MIN: u64 = 30_000_000_000;
 
 /// A run of 100 tokens.
 struct Case<'a> {
@@ -149,34 +146,11 @@ fn released() {
     if !gates::slow_only() {
         return;
     }
-    let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let free = nix::sys::statvfs::statvfs(parent).unwrap();
-    let free_bytes = free.blocks_available() * free.fragment_size();
-    if free_bytes < FREE_BYTES_MIN {
-        gates::not_run(&format!(
-            "{free_bytes} bytes are free, not {FREE_BYTES_MIN}"
-        ));
+    let Some(model) = Synthetic::released() else {
         return;
-    }
-    let dir = tempfile::tempdir_in(parent).unwrap();
-    let out = dir.path().join("released");
-    let resizing = Resizing {
-        layer_count: Some(8),
-        expert_count: Some(32),
     };
-    let plan = SynthPlan::new(&SynthSettings {
-        out: out.clone(),
-        config: resizing.apply(&released_config()).unwrap(),
-        vision: Vision::Left,
-        seed: 0,
-        content: Content::Everything,
-        replace: false,
-        threads: NonZeroUsize::new(2).unwrap(),
-        reserve_bytes: FREE_BYTES_MIN - 20_000_000_000,
-    });
-    write(&plan.unwrap(), &AtomicBool::new(false), &|_| ()).unwrap();
     let released = Case {
-        dir: &out,
+        dir: &model.path(),
         block_bytes: 4 << 20,
         budget: Bytes(8_000_000_000),
         layout: ArenaLayout::PAGES_2M,

@@ -21,7 +21,7 @@ mod replay;
 mod sampling;
 mod settings;
 mod streaming;
-#[path = "../shared/synth.rs"]
+#[path = "../support/synth.rs"]
 mod synth;
 mod tokenize;
 mod usage;

@@ -9,7 +9,7 @@
 )]
 
 mod counting;
-#[path = "../shared/synth.rs"]
+#[path = "../support/synth.rs"]
 mod synth;
 
 use std::path::Path;

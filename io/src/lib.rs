@@ -103,7 +103,7 @@ pub use lease::{
     Generation, RING_ALIGNMENT, ReadLease, RingAllocation, RingArena, RingState, SlotArena,
     SlotState, Word, WriteLease,
 };
-pub use probe::{DiskProfile, ProbeBounds, ProbeCell};
+pub use probe::{DiskProfile, DiskReader, PassLimits, ProbeBounds, ProbeCell, ReadPass, ReadWay};
 #[cfg(feature = "testing")]
 pub use refusal::{refuse_io_uring, refuse_preads};
 pub use window::{AlignedWindow, DioAlignment};

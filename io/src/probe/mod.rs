@@ -6,23 +6,19 @@
 //! read-ahead can flatter the result. A virtual disk's host may still do so.
 
 mod places;
+mod reader;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::sys::resource::{UsageWho, getrusage};
 
-use crate::arena::{HugeArena, PagePolicy};
+use crate::arena::PagePolicy;
 use crate::direct::FileTable;
-use crate::engine::{
-    EngineConfig, EngineError, EngineKind, EnginePreference, FixedBuffers, ReadClass, ReadDone,
-    ReadEngine, ReadRequest, open_engine,
-};
-use crate::lease::SlotArena;
-use crate::units::{MIB, file};
+use crate::engine::{EngineError, EngineKind, EnginePreference};
+use crate::units::MIB;
 
-use places::Places;
+pub use reader::{DiskReader, PassLimits, ReadPass, ReadWay};
 
 /// What to measure and when to stop.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +85,17 @@ impl ProbeCell {
         let mut rates = self.rates.clone();
         rates.sort_by(f64::total_cmp);
         rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// The cell as an engine's settings.
+    fn way(&self, engine: EnginePreference) -> ReadWay {
+        ReadWay {
+            engine,
+            request_bytes: self.request_bytes,
+            piece_bytes: self.request_bytes,
+            in_flight_bytes: self.in_flight_bytes(),
+            threads: self.depth,
+        }
     }
 
     /// Bytes in flight.
@@ -178,9 +185,7 @@ impl DiskProfile {
         bounds: &ProbeBounds,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Self, EngineError> {
-        let largest = bounds.request_bytes.iter().copied().max().unwrap_or(MIB);
-        let places = Places::new(table, device, largest)?;
-        let mut probe = Probe::new(table, preference, bounds, places)?;
+        let mut probe = Probe::new(table, device, preference, bounds)?;
         let start = Instant::now();
         'rounds: for _ in 0..bounds.rounds {
             for cell in 0..probe.profile.cells.len() {
@@ -191,32 +196,24 @@ impl DiskProfile {
             }
         }
         let mut profile = probe.profile;
-        profile.device = table.devices()[device];
+        profile.fallbacks = probe.reader.fallbacks().to_vec();
         Ok(profile)
     }
 }
 
 /// A sweep under way.
 struct Probe {
-    table: Arc<FileTable>,
+    reader: DiskReader,
     preference: EnginePreference,
-    arena: Arc<HugeArena>,
-    places: Places,
     profile: DiskProfile,
-    reply: Sender<ReadDone>,
-    answers: Receiver<ReadDone>,
 }
-
-/// Requests queued for each one in flight, so that the engine never runs dry
-/// while an answer is being handled.
-const QUEUED_PER_DEPTH: usize = 2;
 
 impl Probe {
     fn new(
         table: &Arc<FileTable>,
+        device: usize,
         preference: EnginePreference,
         bounds: &ProbeBounds,
-        places: Places,
     ) -> Result<Self, EngineError> {
         let mut cells = Vec::new();
         for &request_bytes in &bounds.request_bytes {
@@ -234,27 +231,19 @@ impl Probe {
                 }
             }
         }
-        let largest = cells.iter().map(ProbeCell::in_flight_bytes).max();
-        let deepest = cells.iter().map(|cell| cell.depth).max().unwrap_or(1);
-        let bytes = QUEUED_PER_DEPTH * largest.unwrap_or(MIB);
-        let (arena, report) = HugeArena::reserve(bytes, PagePolicy::Transparent)?;
-        arena.prefault(0..arena.len_bytes(), |_| true)?;
-        let (reply, answers) = bounded(QUEUED_PER_DEPTH * deepest);
+        let ways: Vec<ReadWay> = cells.iter().map(|cell| cell.way(preference)).collect();
+        let reader = DiskReader::new(table, device, &ways)?;
         Ok(Self {
             profile: DiskProfile {
-                device: 0,
+                device: table.devices()[device],
                 kind: EngineKind::Pread,
-                direct: places.direct,
-                pages: report.got,
-                fallbacks: report.fallbacks,
+                direct: reader.is_direct(),
+                pages: reader.pages(),
+                fallbacks: Vec::new(),
                 cells,
             },
-            table: Arc::clone(table),
             preference,
-            arena,
-            places,
-            reply,
-            answers,
+            reader,
         })
     }
 
@@ -264,87 +253,19 @@ impl Probe {
         bounds: &ProbeBounds,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), EngineError> {
-        let (request_bytes, depth) = {
-            let cell = &self.profile.cells[index];
-            (cell.request_bytes, cell.depth)
-        };
-        let config = EngineConfig {
-            piece_bytes: request_bytes,
-            in_flight_bytes: request_bytes * depth,
-            threads: depth,
-            arenas: vec![Arc::clone(&self.arena)],
-            fixed_buffers: FixedBuffers::AtStart,
-            ..EngineConfig::default()
-        };
-        let engine = open_engine(Arc::clone(&self.table), &config, self.preference)?;
-        let caps = engine.caps();
-        self.profile.kind = caps.kind;
-        for line in caps.fallbacks {
-            if !self.profile.fallbacks.contains(&line) {
-                self.profile.fallbacks.push(line);
-            }
-        }
-        let count = QUEUED_PER_DEPTH * depth;
-        let slots = SlotArena::new(&self.arena, 0..count * request_bytes, request_bytes)?;
-        let cpu = cpu_seconds();
-        let start = Instant::now();
-        let read_bytes = self.pump(&*engine, &slots, bounds, go_on)?;
-        let seconds = start.elapsed().as_secs_f64();
         let cell = &mut self.profile.cells[index];
-        cell.cpu_seconds += cpu_seconds() - cpu;
-        cell.read_bytes += read_bytes;
-        #[allow(clippy::cast_precision_loss, reason = "a rate for people to read")]
-        cell.rates.push(read_bytes as f64 / seconds.max(1e-9));
+        let limits = PassLimits {
+            seconds: bounds.cell_seconds,
+            bytes: bounds.cell_bytes,
+        };
+        let pass = self
+            .reader
+            .pass(&cell.way(self.preference), limits, go_on)?;
+        cell.cpu_seconds += pass.cpu_seconds;
+        cell.read_bytes += pass.read_bytes;
+        cell.rates.push(pass.bytes_per_second());
+        self.profile.kind = pass.kind;
         Ok(())
-    }
-
-    /// Keeps every slot under way until a bound is reached; bytes that came.
-    fn pump(
-        &mut self,
-        engine: &dyn ReadEngine,
-        slots: &SlotArena,
-        bounds: &ProbeBounds,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<u64, EngineError> {
-        let start = Instant::now();
-        let limit = Duration::from_secs_f64(bounds.cell_seconds);
-        let bytes = slots.slot_bytes();
-        let (mut asked, mut came) = (0_u64, 0_u64);
-        let mut targets: Vec<_> = (0..slots.slot_count())
-            .filter_map(|slot| slots.acquire(slot))
-            .collect();
-        let mut failed = None;
-        let mut inside = 0_usize;
-        loop {
-            let going_on = failed.is_none()
-                && (asked == 0 || (asked < bounds.cell_bytes && start.elapsed() < limit))
-                && go_on();
-            match targets.pop() {
-                Some(target) if going_on => {
-                    engine.submit(ReadRequest::single(
-                        self.places.next(bytes),
-                        target,
-                        ReadClass::Expert,
-                        0,
-                        self.reply.clone(),
-                    ));
-                    asked += file(bytes);
-                    inside += 1;
-                }
-                _ if inside == 0 => break,
-                other => {
-                    targets.extend(other);
-                    let done = self.answers.recv().expect("this probe holds a sender");
-                    inside -= 1;
-                    match done.result {
-                        Ok(()) => came += file(done.payload.len()),
-                        Err(error) => failed = Some(error),
-                    }
-                    targets.push(done.target);
-                }
-            }
-        }
-        failed.map_or(Ok(came), Err)
     }
 }
 

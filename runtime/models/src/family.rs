@@ -26,6 +26,26 @@ pub struct ExpertDemand {
     pub union: Vec<ExpertKey>,
 }
 
+impl ExpertDemand {
+    /// Replaces the experts of every pick.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many picks as before, or no layer.
+    pub fn replace_picks(&mut self, picks: &[u16]) {
+        assert_eq!(picks.len(), self.picks.len(), "one expert for each pick");
+        let layer = self.layer.expect("a demand has a layer");
+        self.picks.copy_from_slice(picks);
+        self.union.clear();
+        for &expert in picks {
+            let key = ExpertKey { layer, expert };
+            if !self.union.contains(&key) {
+                self.union.push(key);
+            }
+        }
+    }
+}
+
 /// Largest sweep a workspace serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkspaceSize {
@@ -132,6 +152,12 @@ pub trait SweepRun<'a> {
     ///
     /// A non-finite score, naming layer and position.
     fn route(&mut self, layer: LayerIndex) -> Result<&ExpertDemand, ModelError>;
+
+    /// Replaces the experts of the demand that [`SweepRun::route`] has just made
+    /// by `picks`, one for each pick and distinct for each position, with the
+    /// weights left as they are. For measurements alone: it gives a sweep over
+    /// other weights the experts of a recorded one.
+    fn impose(&mut self, picks: &[u16]) -> &ExpertDemand;
 
     /// Consumes one demanded expert: its six tensors back to back.
     fn expert(&mut self, key: ExpertKey, bytes: &[u8]);

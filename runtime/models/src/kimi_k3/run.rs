@@ -334,6 +334,11 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         Ok(&self.workspace.demand)
     }
 
+    fn impose(&mut self, picks: &[u16]) -> &ExpertDemand {
+        self.workspace.demand.replace_picks(picks);
+        &self.workspace.demand
+    }
+
     fn expert(&mut self, key: ExpertKey, bytes: &[u8]) {
         self.run_expert(key, bytes);
     }

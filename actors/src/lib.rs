@@ -13,6 +13,7 @@
 //! | [`source`] | both behind the trait the forward loop is fed from |
 //! | `prefault` | the helper that touches memory ahead of the reads |
 //! | [`supervisor`] | ordered start and stop |
+//! | [`mod@bench`] | what all of it achieves, against what it is made of |
 //!
 //! # Invariants
 //!
@@ -24,6 +25,7 @@
 //! - Every queued read is answered before an actor ends.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod cache;
 pub mod error;
 pub mod experts;

@@ -1,5 +1,8 @@
 //! Tags of read requests, distinct among all who read.
 
+/// Tags of one party differ below this bit.
+const PARTY_SHIFT: u32 = 60;
+
 /// Who reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Party {
@@ -11,6 +14,17 @@ pub(crate) enum Party {
     Rows,
 }
 
+impl Party {
+    /// Whose request `tag` names.
+    pub(crate) fn of(tag: u64) -> Self {
+        let parties = [Self::Trunk, Self::Experts, Self::Rows];
+        let party = parties
+            .into_iter()
+            .find(|party| *party as u64 == tag >> PARTY_SHIFT);
+        party.expect("every tag has its party in its upper bits")
+    }
+}
+
 /// An endless supply of tags of one party.
 #[derive(Debug)]
 pub(crate) struct Tags {
@@ -20,7 +34,7 @@ pub(crate) struct Tags {
 impl Tags {
     pub(crate) fn new(party: Party) -> Self {
         Self {
-            next: (party as u64) << 60,
+            next: (party as u64) << PARTY_SHIFT,
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use k3_actors::ActorError;
+use k3_actors::bench::BenchError;
 use k3_actors::sim::ReplayError;
 use k3_config::{Bytes, ConfigError, GroupError, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
@@ -251,6 +252,15 @@ pub(crate) enum CliError {
     /// Streaming could not start.
     #[error(transparent)]
     Stream(#[from] ActorError),
+    /// A directory with nothing to measure.
+    #[error("{path}: holds no files to read")]
+    NoFiles {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A measurement that could not be made.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// Stopped by the user while measuring.
     #[error("interrupted while measuring; nothing was kept")]
     MeasuringInterrupted,
@@ -276,6 +286,8 @@ pub(crate) enum Positions {
     Context,
     /// By the prompt and --gen.
     Generation,
+    /// By the sweep that is measured.
+    Sweep,
 }
 
 /// Entries below a message, one a line.
@@ -307,6 +319,10 @@ fn remedies(shortfall: &Shortfall, positions: Positions) -> String {
         (Positions::Generation, Some(fits)) => {
             format!("shorten prompt and --gen from {context} to {fits} positions together")
         }
+        (Positions::Sweep, Some(fits)) => {
+            format!("measure sweeps of {fits} instead of {context} positions (--positions)")
+        }
+        (Positions::Sweep, None) => "no sweep of fewer --positions is enough by itself".to_owned(),
         (Positions::Generation, None) => {
             format!("fewer positions of prompt and --gen than {context} are not enough")
         }
@@ -321,7 +337,12 @@ fn remedies(shortfall: &Shortfall, positions: Positions) -> String {
         Some(false) => "\n    leaving out --lookahead is not enough by itself",
         None => "",
     };
-    format!("one of\n    {memory}\n    {context}\n    {chunk}{lookahead}")
+    // A sweep is the whole sequence: one way out less.
+    let chunk = match positions {
+        Positions::Sweep => String::new(),
+        Positions::Context | Positions::Generation => format!("\n    {chunk}"),
+    };
+    format!("one of\n    {memory}\n    {context}{chunk}{lookahead}")
 }
 
 impl CliError {
@@ -360,6 +381,9 @@ impl CliError {
             Self::NotWritable { .. } => Exit::NotWritable,
             Self::OutputClosed => Exit::Done,
             Self::Interrupted | Self::MeasuringInterrupted => Exit::Interrupted,
+            Self::Bench(BenchError::NothingStreams) => Exit::Refused,
+            Self::Bench(BenchError::Run(error)) => run_exit(error),
+            Self::Bench(_) => Exit::Failed,
             Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
             Self::Run(error) => run_exit(error),
             Self::Stream(_)

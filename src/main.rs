@@ -88,6 +88,7 @@ fn run(arguments: &Cli) -> Result<Exit, CliError> {
         Some(Command::Inspect(args)) => commands::inspect::run(args),
         Some(Command::Replay(args)) => commands::replay::run(args),
         Some(Command::Ladder(args)) => commands::ladder::run(args),
+        Some(Command::Bench(args)) => commands::bench::run(args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(args),
         Some(Command::Detokenize(args)) => commands::detokenize::run(args),
         Some(Command::Compare(args)) => commands::compare::run(args),

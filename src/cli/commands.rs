@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
 use super::args::POSITIONS_MAX;
+use super::bench::BenchArgs;
 use super::ladder::LadderArgs;
 use super::memory::MemoryArgs;
 use super::{help, values};
@@ -33,6 +34,9 @@ pub(crate) enum Command {
     /// Run at several budgets, each held to it by the kernel
     #[command(long_about = help::LADDER_ABOUT, after_help = help::LADDER_EXAMPLES)]
     Ladder(Box<LadderArgs>),
+    /// Measure the disk, or how well reading hides
+    #[command(long_about = help::BENCH_ABOUT, after_help = help::BENCH_EXAMPLES)]
+    Bench(BenchArgs),
     /// Turn text into token ids
     #[command(after_help = help::TOKENIZE_EXAMPLES)]
     Tokenize(TokenizeArgs),

@@ -139,6 +139,47 @@ Limits come from the version of control groups that is there, below the group
 that k3 runs in; where none can be made there, from a systemd scope. The output
 says which. Exit code 1: ids differ, a peak is above its plan, or a run failed
 or was killed. Refused rungs alone are no failure.";
+pub(super) const BENCH_ABOUT: &str = "\
+Measure the disk, or how well reading hides behind arithmetic.
+
+Each measure stands beside what it is compared with, over and over, and what
+counts are the ratios: other programs then slow both sides alike.";
+
+pub(super) const BENCH_EXAMPLES: &str = "\
+Examples:
+  k3 bench disk /disk1/k3
+  k3 bench overlap /disk1/k3 --memory 8G";
+
+pub(super) const BENCH_DISK_ABOUT: &str = "\
+Compare k3's reader with the best that the disk gives.
+
+Reads all over the files, past the page cache where the file system allows it,
+in requests of several sizes and numbers, with both kinds of engine. Then the
+best of these and the reader as it is set for a run are measured again in turn.
+Nothing is written.";
+
+pub(super) const BENCH_DISK_EXAMPLES: &str = "\
+Examples:
+  k3 bench disk /disk1/k3
+  k3 bench disk /disk1/some-large-file --engine pread
+  k3 bench disk /disk1/k3 --pairs 21 --check --out disk.json";
+
+pub(super) const BENCH_OVERLAP_ABOUT: &str = "\
+Compare streamed sweeps with their reads alone and their arithmetic alone.
+
+A sweep through the model's layers reads and computes at the same time. At best
+it takes as long as the longer of the two sides. Here each side is measured by
+itself, right after the sweep: the same requests without arithmetic, and the
+same arithmetic, with the same experts, over weights in memory.
+
+Without --memory the budget is that of the preset `floor`, 1.5 GiB, so that not
+everything stays in memory. What the two sides take comes on top of it.";
+
+pub(super) const BENCH_OVERLAP_EXAMPLES: &str = "\
+Examples:
+  k3 bench overlap /disk1/k3
+  k3 bench overlap /disk1/k3 --memory 32G --positions 1,8,64
+  k3 bench overlap /disk1/k3 --rounds 15 --check --out overlap.json";
 
 pub(super) const TOKENIZE_EXAMPLES: &str = "\
 Examples:

@@ -156,6 +156,22 @@ pub(crate) fn output_path() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
+/// A ratio to keep to.
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(ratio) if (1e-3..=1e3).contains(&ratio) => Ok(ratio),
+        _ => Err("a ratio is a number from 0.001 to 1000".to_owned()),
+    }
+}
+
+/// A short time.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(seconds) if (1e-3..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0.001 to 60".to_owned()),
+    }
+}
+
 /// A rate above zero, in 10^9 bytes per second.
 pub(crate) fn gigabytes_per_second(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {

@@ -1,5 +1,6 @@
 //! What the commands do.
 
+pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod detokenize;
@@ -19,13 +20,14 @@ use crate::error::CliError;
 /// Environment variable that names the checkpoint.
 const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 11] = [
+const COMMAND_NAMES: [&str; 12] = [
     "plan",
     "doctor",
     "presets",
     "inspect",
     "replay",
     "ladder",
+    "bench",
     "tokenize",
     "detokenize",
     "compare",
@@ -42,12 +44,23 @@ const TYPOS_MAX: usize = 2;
 ///
 /// Neither is given, or what is given is no directory.
 pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
-    let path = named_model(argument).ok_or(CliError::NoModel)?;
+    let path = named_path(argument)?;
     if path.is_dir() {
-        return Ok(path);
+        Ok(path)
+    } else {
+        Err(CliError::IsAFile { path })
     }
+}
+
+/// The same where a file will do.
+///
+/// # Errors
+///
+/// Neither is given, or what is given is not there.
+pub(crate) fn named_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
+    let path = named_model(argument).ok_or(CliError::NoModel)?;
     if path.exists() {
-        return Err(CliError::IsAFile { path });
+        return Ok(path);
     }
     let similar_command = path.to_str().and_then(similar_command);
     Err(CliError::NotADirectory {

@@ -1,5 +1,6 @@
 //! Progress of the phases a person waits for, on a terminal only.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
 use std::time::Duration;
@@ -8,6 +9,9 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use super::escape;
 use super::style::stderr_is_terminal;
+
+/// Parts of a bar that counts nothing else.
+const SHARE_PARTS: u64 = 10_000;
 
 /// A bar on standard error, invisible where that is no terminal.
 #[derive(Debug)]
@@ -30,7 +34,24 @@ impl Progress {
         Self::new(label, total, quiet, "{pos} of at most {len} s")
     }
 
-    fn new(label: &'static str, total: u64, quiet: bool, counts: &str) -> Self {
+    /// A bar over something whose parts have no name.
+    pub(crate) fn share(label: String, quiet: bool) -> Self {
+        Self::new(label, SHARE_PARTS, quiet, "{percent:>3} % ETA {eta}")
+    }
+
+    /// From 0 to 1 of a bar made by [`Progress::share`] is done.
+    pub(crate) fn set_share(&self, done: f64) {
+        #[allow(clippy::cast_precision_loss, reason = "a small number")]
+        let parts = (done.clamp(0.0, 1.0) * SHARE_PARTS as f64).floor();
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and the number of parts"
+        )]
+        self.set(parts as u64);
+    }
+
+    fn new(label: impl Into<Cow<'static, str>>, total: u64, quiet: bool, counts: &str) -> Self {
         let visible = stderr_is_terminal() && !quiet;
         let target = if visible {
             ProgressDrawTarget::stderr()

@@ -4,13 +4,14 @@ use insta::assert_snapshot;
 
 use crate::common::{k3, run, stdout_of};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "plan",
     "doctor",
     "presets",
     "inspect",
     "replay",
     "ladder",
+    "bench",
     "tokenize",
     "detokenize",
     "compare",
@@ -39,6 +40,14 @@ fn help_of_commands() {
 }
 
 #[test]
+fn help_of_measurements() {
+    for what in ["disk", "overlap"] {
+        let name = format!("bench_{what}");
+        assert_snapshot!(name, text(&["bench", what, "--help"]));
+    }
+}
+
+#[test]
 fn help_fits_80_columns_and_names_every_command() {
     for args in [vec!["-h"], vec!["--help"]] {
         let help = text(&args);
@@ -49,9 +58,11 @@ fn help_fits_80_columns_and_names_every_command() {
             );
         }
     }
-    for command in std::iter::once(None).chain(COMMANDS.map(Some)) {
+    let below = [vec!["bench", "disk"], vec!["bench", "overlap"]];
+    let commands = COMMANDS.map(|command| vec![command]);
+    for command in [vec![]].into_iter().chain(commands).chain(below) {
         for flag in ["-h", "--help"] {
-            let args: Vec<_> = command.into_iter().chain([flag]).collect();
+            let args = [&command[..], &[flag]].concat();
             for columns in ["80", "200"] {
                 let output = k3().args(&args).env("COLUMNS", columns).output().unwrap();
                 for line in String::from_utf8(output.stdout).unwrap().lines() {

@@ -1,5 +1,6 @@
 //! The `k3` binary as its users meet it.
 
+mod bench;
 mod common;
 mod compare;
 mod doctor;

@@ -4,7 +4,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use k3_config::Settings;
 use k3_io::{CONFIG_NAME, INDEX_NAME, VOCABULARY_NAME};
+use k3_runtime::Checkpoint;
 
 use super::request::Request;
 use crate::cli::args::{GenerateArgs, OutputArgs};
@@ -24,7 +26,7 @@ const STREAMS: [(&str, &str); 2] = [
 
 /// What a run reads.
 #[derive(Debug, Default)]
-pub(super) struct Inputs {
+pub(crate) struct Inputs {
     /// Files, and what they are.
     files: Vec<(&'static str, PathBuf)>,
     /// Directories in which files of a checkpoint are looked for.
@@ -71,6 +73,29 @@ impl Inputs {
             Some("-") => (what, PathBuf::from("/dev/stdin")),
             _ => (what, path),
         }));
+        Self { files, directories }
+    }
+
+    /// Files that are read, and nothing else.
+    pub(crate) fn of_files(files: &[PathBuf]) -> Self {
+        let files = files.iter();
+        Self {
+            files: files.map(|file| ("a file", file.clone())).collect(),
+            directories: Vec::new(),
+        }
+    }
+
+    /// The files of `checkpoint` and of the directories it was looked for in.
+    pub(crate) fn of_checkpoint(checkpoint: &Checkpoint, settings: &Settings) -> Self {
+        let roots = settings.root.iter();
+        let roots = roots.flat_map(|roots| roots.value.0.iter().cloned());
+        let mut directories = vec![checkpoint.path().to_owned()];
+        directories.extend(roots);
+        let shards = checkpoint.shard_paths();
+        let mut files: Vec<_> = shards.map(|shard| ("a shard", shard.to_owned())).collect();
+        for directory in &directories {
+            files.extend(parts_of(directory).map(|part| ("a file of the checkpoint", part)));
+        }
         Self { files, directories }
     }
 }
@@ -127,6 +152,19 @@ pub(super) fn check(args: &OutputArgs, inputs: &Inputs) -> Result<(), CliError> 
         taken.push((option, place));
     }
     Ok(())
+}
+
+/// The same for a command's only output.
+///
+/// # Errors
+///
+/// As [`check`].
+pub(crate) fn check_one(
+    option: &'static str,
+    path: &Path,
+    inputs: &Inputs,
+) -> Result<(), CliError> {
+    Place::of(path).map_or(Ok(()), |place| check_inputs(option, path, &place, inputs))
 }
 
 fn check_inputs(

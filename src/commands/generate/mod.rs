@@ -15,7 +15,7 @@
 mod ceiling;
 mod exposed;
 mod figures;
-mod guard;
+pub(crate) mod guard;
 mod live;
 mod outputs;
 mod request;
@@ -52,6 +52,8 @@ use request::Request;
 use steps::{Done, Generation};
 use stream::TokenStream;
 use streaming::{Reads, Streaming};
+
+pub(crate) use streaming::check_headroom;
 
 /// Generates.
 ///

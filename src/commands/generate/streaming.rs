@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use k3_actors::{ShutdownReport, StreamSettings, StreamingSource, Supervisor, SweepReads};
-use k3_config::{BudgetPlan, EngineChoice, HostMemory};
+use k3_config::{BudgetPlan, Bytes, EngineChoice, HostMemory};
 use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
@@ -92,7 +92,7 @@ impl Streaming {
         let footprint = model.footprint();
         let reading = Reading::for_trunk(footprint.trunk_bytes());
         let plan = plan(request, model, session, &reading)?;
-        check_headroom(&plan, reading.pages)?;
+        check_headroom(plan.planned, reading.pages)?;
         let engine = match request.settings.engine.value {
             EngineChoice::Auto | EngineChoice::Uring => EnginePreference::Uring,
             EngineChoice::Pread => EnginePreference::Pread,
@@ -229,10 +229,10 @@ impl Stopped {
 }
 
 /// Refuses a plan that this machine would end half-way.
-fn check_headroom(plan: &BudgetPlan, pages: PagePolicy) -> Result<(), CliError> {
+pub(crate) fn check_headroom(planned: Bytes, pages: PagePolicy) -> Result<(), CliError> {
     match planning::headroom(&HostMemory::read(Path::new("/")), pages) {
-        Some((available, limit)) if plan.planned > available => Err(CliError::OverPlan {
-            planned: plan.planned,
+        Some((available, limit)) if planned > available => Err(CliError::OverPlan {
+            planned,
             available,
             limit,
         }),

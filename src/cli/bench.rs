@@ -1,0 +1,206 @@
+//! The arguments of `k3 bench`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use k3_config::{Bytes, CachePolicy, EngineChoice};
+
+use super::memory::MemoryArgs;
+use super::{help, values};
+
+/// Most positions of a measured sweep.
+const SWEEP_POSITIONS_MAX: u64 = 4096;
+/// Most repetitions of a measure.
+const ROUNDS_MAX: u64 = 999;
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What.
+    #[command(subcommand)]
+    pub what: BenchCommand,
+}
+
+/// The measurements.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Reading at k3's settings against the best of the disk
+    #[command(long_about = help::BENCH_DISK_ABOUT, after_help = help::BENCH_DISK_EXAMPLES)]
+    Disk(DiskArgs),
+    /// Streamed sweeps against their reads and arithmetic alone
+    #[command(long_about = help::BENCH_OVERLAP_ABOUT, after_help = help::BENCH_OVERLAP_EXAMPLES)]
+    Overlap(OverlapArgs),
+}
+
+/// Where a result goes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ResultArgs {
+    /// Exit with 1 when the limit is missed
+    #[arg(long, help_heading = "Output")]
+    pub check: bool,
+
+    /// Write the result as JSON
+    #[arg(short, long, value_name = "FILE", value_parser = values::output_path(),
+        help_heading = "Output")]
+    pub out: Option<PathBuf>,
+
+    /// Print the result as JSON instead of tables
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// No progress
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// A measurement of overlap.
+#[derive(Debug, Args)]
+pub(crate) struct OverlapArgs {
+    /// Checkpoint directory [env: K3_MODEL]
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Use this config.json instead of the checkpoint's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Measure only the first N layers
+    #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 12), allow_negative_numbers = true)]
+    pub layers: Option<u64>,
+
+    /// Positions of a sweep, as in 1,16 [default: 1,auto,64]
+    ///
+    /// `auto` is the number, up to the largest of the list (64 if it stands
+    /// alone), at which reading and arithmetic take equally long. Only there can
+    /// a perfect overlap halve the time.
+    #[arg(
+        long,
+        value_name = "N,N,…",
+        value_delimiter = ',',
+        default_value = "1,auto,64",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub positions: Vec<SweepPositions>,
+
+    /// Triples of each [default: 7]
+    #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
+        default_value_t = 7, hide_default_value = true, allow_negative_numbers = true)]
+    pub rounds: u64,
+
+    /// Most that wall / the longer side may be [default: 1.15]
+    #[arg(long, value_name = "RATIO", value_parser = values::ratio,
+        default_value_t = 1.15, hide_default_value = true, allow_negative_numbers = true)]
+    pub limit: f64,
+
+    /// Weights for compute alone [default: 1.25G]
+    ///
+    /// Blocks and experts of the checkpoint that take turns, so many that no
+    /// cache of the processor holds them. They and the memory of I/O alone come
+    /// on top of the budget.
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_bytes,
+        default_value = "1.25G", hide_default_value = true, allow_hyphen_values = true)]
+    pub buffer: Bytes,
+
+    /// How much memory a streamed sweep takes.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+
+    /// Which experts stay in memory [default: deep-layers]
+    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
+    pub policy: Option<CachePolicy>,
+
+    /// Reader: auto, uring or pread [default: auto]
+    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
+    pub engine: Option<EngineChoice>,
+
+    /// Compute threads [default: all this process may use]
+    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    pub threads: Option<u64>,
+
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultArgs,
+}
+
+/// A measurement of reading.
+#[derive(Debug, Args)]
+pub(crate) struct DiskArgs {
+    /// A checkpoint, a file or a directory of files [env: K3_MODEL]
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Reader: auto, uring or pread [default: auto]
+    ///
+    /// The reader that is compared with the best. The sweep measures both kinds.
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<EngineChoice>,
+
+    /// Pairs of the best and the reader [default: 9]
+    #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
+        default_value_t = 9, hide_default_value = true, allow_negative_numbers = true)]
+    pub pairs: u64,
+
+    /// Rounds of the sweep [default: 3]
+    #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
+        default_value_t = 3, hide_default_value = true, allow_negative_numbers = true)]
+    pub rounds: u64,
+
+    /// Seconds for each cell and round, four times that in a pair [default: 0.25]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds,
+        default_value_t = 0.25, hide_default_value = true, allow_negative_numbers = true)]
+    pub seconds: f64,
+
+    /// Least that reader / best may be [default: 0.95]
+    #[arg(long, value_name = "RATIO", value_parser = values::ratio,
+        default_value_t = 0.95, hide_default_value = true, allow_negative_numbers = true)]
+    pub limit: f64,
+
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultArgs,
+}
+
+/// Positions of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SweepPositions {
+    /// This many.
+    Count(u64),
+    /// As many as make both sides equally long.
+    Auto,
+}
+
+impl FromStr for SweepPositions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        match text.parse() {
+            Ok(count) if (1..=SWEEP_POSITIONS_MAX).contains(&count) => Ok(Self::Count(count)),
+            _ => Err(format!(
+                "neither a number from 1 to {SWEEP_POSITIONS_MAX} nor `auto`"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for SweepPositions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Measurements: what the disk gives, and how well reading hides behind
+//! arithmetic.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`disk`] | the reader against the best of the disk |
+//! | [`overlap`] | streamed sweeps against their two sides alone |
+//! | [`overlap_text`] | the same, to read |
+
+mod disk;
+mod overlap;
+mod overlap_text;
+
+use crate::cli::bench::{BenchArgs, BenchCommand, ResultArgs};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::output_file::OutputFile;
+use crate::stdout::Stdout;
+
+/// Measures.
+///
+/// # Errors
+///
+/// What cannot be measured, and results that cannot be written.
+pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
+    match &args.what {
+        BenchCommand::Disk(args) => disk::run(args),
+        BenchCommand::Overlap(args) => overlap::run(args),
+    }
+}
+
+/// A result as it leaves the program.
+struct Finished {
+    json: String,
+    text: String,
+    /// Whether the limit was kept everywhere.
+    passed: bool,
+    interrupted: bool,
+}
+
+impl Finished {
+    /// Writes the result where it was asked for.
+    fn hand_over(self, args: &ResultArgs, file: Option<OutputFile>) -> Result<Exit, CliError> {
+        let shown = if args.json { &self.json } else { &self.text };
+        let shown = Stdout.write(shown.as_bytes());
+        if let Some(mut file) = file {
+            file.write(self.json.as_bytes())?;
+            file.commit()?;
+        }
+        shown?;
+        Ok(if self.interrupted {
+            Exit::InterruptedKept
+        } else if args.check && !self.passed {
+            Exit::Failed
+        } else {
+            Exit::Done
+        })
+    }
+}

@@ -1,0 +1,423 @@
+//! `k3 bench overlap`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k3_actors::bench::BenchError;
+use k3_actors::bench::overlap::{
+    OverlapBench, OverlapPoint, OverlapRequest, Stage, reserved_bytes,
+};
+use k3_actors::{StreamSettings, Supervisor};
+use k3_config::{
+    BudgetPlan, Bytes, EngineChoice, MemoryRequest, Origin, PathList, Preset, SettingValues,
+    Settings, Sourced,
+};
+use k3_io::{DirectPolicy, EngineKind, EnginePreference, PageReport};
+use k3_kernels::KernelSet;
+use k3_models::ModelFamily;
+use k3_models::kimi_k3::{AttentionForm, KimiK3};
+use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, RunError};
+use serde::Serialize;
+
+use super::{Finished, overlap_text};
+use crate::cli::bench::{OverlapArgs, SweepPositions};
+use crate::cli::memory::positive;
+use crate::commands::generate::{check_headroom, guard};
+use crate::commands::model_path;
+use crate::error::{CliError, Positions};
+use crate::output_file::OutputFile;
+use crate::planning::{self, Reading, Subject};
+use crate::render::progress::Progress;
+use crate::{exit::Exit, interrupt, settings};
+
+/// Raised when a field changes its meaning or goes.
+const REPORT_VERSION: u32 = 1;
+/// Largest sweep of a search when the list names none.
+const SEARCHED_POSITIONS_MAX: u64 = 64;
+
+/// The result, as data.
+#[derive(Debug, Serialize)]
+pub(super) struct OverlapReport {
+    report_version: u32,
+    pub(super) model: Model,
+    pub(super) execution: Execution,
+    pub(super) memory: Memory,
+    /// Most that the median ratio may be.
+    pub(super) limit: f64,
+    /// Whether it is kept at every number of positions.
+    pub(super) passed: bool,
+    /// Whether it was stopped before all were measured.
+    pub(super) interrupted: bool,
+    /// In order of positions.
+    pub(super) points: Vec<OverlapPoint>,
+    pub(super) fallbacks: Vec<String>,
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Model {
+    pub(super) path: PathBuf,
+    pub(super) identity: String,
+    pub(super) layers: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Execution {
+    pub(super) isa: String,
+    pub(super) threads: usize,
+    pub(super) engine: String,
+    pub(super) in_flight_bytes: usize,
+    pub(super) rounds: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Memory {
+    pub(super) budget_bytes: u64,
+    pub(super) budget_origin: String,
+    pub(super) planned_bytes: u64,
+    pub(super) pinned_bytes: u64,
+    pub(super) trunk_bytes: u64,
+    pub(super) ring_places: u64,
+    pub(super) expert_slots: u64,
+    /// What I/O alone reads into, besides the plan.
+    pub(super) io_alone_bytes: u64,
+    /// What compute alone goes around in, besides the plan.
+    pub(super) compute_alone_bytes: u64,
+    /// Pages of the plan's arenas.
+    pub(super) pages: String,
+}
+
+/// Everything that can be refused before a weight is read.
+struct Prepared {
+    settings: Settings,
+    checkpoint: Arc<Checkpoint>,
+    model: KimiK3,
+    plan: BudgetPlan,
+    reading: Reading,
+    threads: usize,
+    isa: String,
+}
+
+/// Measures, and tells what came out.
+///
+/// # Errors
+///
+/// Whatever ends it without a measurement to keep.
+pub(super) fn run(args: &OverlapArgs) -> Result<Exit, CliError> {
+    let cancel = Cancel::default();
+    interrupt::install(&cancel)?;
+    let prepared = Prepared::new(args)?;
+    let file = prepared.output(args)?;
+    let report = measure(args, &prepared, &cancel)?;
+    Finished {
+        json: serde_json::to_string_pretty(&report).expect("plain data serialises") + "\n",
+        text: overlap_text::render(&report),
+        passed: report.passed,
+        interrupted: report.interrupted,
+    }
+    .hand_over(&args.result, file)
+}
+
+/// The largest sweep that may be measured.
+fn largest(positions: &[SweepPositions]) -> u64 {
+    let counts = positions.iter().filter_map(|positions| match positions {
+        SweepPositions::Count(count) => Some(*count),
+        SweepPositions::Auto => None,
+    });
+    counts.max().unwrap_or(SEARCHED_POSITIONS_MAX)
+}
+
+fn values(args: &OverlapArgs) -> SettingValues {
+    SettingValues {
+        threads: args.threads.map(positive),
+        engine: args.engine,
+        policy: args.policy,
+        root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
+        ..args.memory.values()
+    }
+}
+
+impl Prepared {
+    fn new(args: &OverlapArgs) -> Result<Self, CliError> {
+        let path = model_path(args.model.as_deref())?;
+        let mut settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
+        if settings.memory.origin == Origin::Default {
+            // With all the memory there is, nothing might be left to read.
+            let floor = MemoryRequest::Preset(Preset::Floor);
+            settings.memory = Sourced::default_value(floor);
+        }
+        if settings.lookahead.value > 0 {
+            // What guesses read in vain is no part of a sweep's requests.
+            let none = Sourced::default_value(0);
+            let origin = std::mem::replace(&mut settings.lookahead, none).origin;
+            let note = format!("lookahead ({origin}) is off while overlap is measured");
+            settings.warnings.push(note);
+        }
+        let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
+        let checkpoint = Checkpoint::open(&CheckpointPaths {
+            model_dir: path,
+            roots: roots.unwrap_or_default(),
+            config: args.config.clone(),
+        })?;
+        let layout = checkpoint.bind(args.layers.map(size))?;
+        let kernels = KernelSet::detect();
+        let trunk = planning::trunk_bytes(checkpoint.config(), layout.layer_count());
+        let block_bytes = planning::block_bytes(&settings, trunk);
+        let read = |tensor: &_, target: &mut [u8]| checkpoint.read_tensor(tensor, target);
+        let model = KimiK3::new(layout, AttentionForm::Latent, kernels, block_bytes, read)?;
+        let footprint = model.footprint();
+        let reading = Reading::for_trunk(footprint.trunk_bytes());
+        let budget = planning::budget(&settings)?;
+        let threads = planning::threads(&settings);
+        let positions = size(largest(&args.positions));
+        let subject = Subject {
+            footprint: &footprint,
+            workspace: &|size| model.workspace_bytes(size),
+            reading: &reading,
+            context_positions: positions,
+            chunk_positions: positions,
+            all_logits: false,
+            threads,
+            vocabulary_bytes: 0,
+            index_bytes: planning::index_bytes(checkpoint.index()),
+        };
+        let plan = planning::plan(&subject, &budget, &settings)
+            .map_err(|refusal| CliError::refused_plan(refusal, Positions::Sweep))?;
+        let beside = reserved_bytes(&plan).saturating_add(args.buffer.0);
+        let all = Bytes(plan.planned.0.saturating_add(beside));
+        check_headroom(all, reading.pages)?;
+        Ok(Self {
+            settings,
+            checkpoint: Arc::new(checkpoint),
+            model,
+            plan,
+            reading,
+            threads,
+            isa: kernels.isa.to_string(),
+        })
+    }
+
+    /// The file that was asked for, if it is none of the checkpoint's.
+    fn output(&self, args: &OverlapArgs) -> Result<Option<OutputFile>, CliError> {
+        let Some(out) = &args.result.out else {
+            return Ok(None);
+        };
+        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings);
+        guard::check_one("--out", out, &inputs)?;
+        OutputFile::create(out).map(Some)
+    }
+
+    fn stream_settings(&self) -> StreamSettings {
+        StreamSettings {
+            engine: match self.settings.engine.value {
+                EngineChoice::Auto | EngineChoice::Uring => EnginePreference::Uring,
+                EngineChoice::Pread => EnginePreference::Pread,
+            },
+            engine_config: self.reading.engine.clone(),
+            direct: DirectPolicy::Probe,
+            pages: self.reading.pages,
+            policy: self.settings.policy.value,
+        }
+    }
+}
+
+/// What was measured before the end, and whether that was all of it.
+struct Measured {
+    points: Vec<OverlapPoint>,
+    interrupted: bool,
+}
+
+fn measure(
+    args: &OverlapArgs,
+    prepared: &Prepared,
+    cancel: &Cancel,
+) -> Result<OverlapReport, CliError> {
+    let pool = ComputePool::new(prepared.threads)?;
+    let settings = prepared.stream_settings();
+    let request = OverlapRequest {
+        model: &prepared.model,
+        checkpoint: &prepared.checkpoint,
+        plan: &prepared.plan,
+        settings: &settings,
+        pool: &pool,
+        buffer_bytes: args.buffer.0,
+        cancel,
+    };
+    let mut bars = Bars::new(args.result.quiet);
+    let mut watch = |stage, done| bars.set(stage, done);
+    let mut bench = OverlapBench::start(request, &mut watch).map_err(nothing_to_keep)?;
+    let measured = measure_all(&mut bench, args, &mut watch);
+    drop(bars);
+    let buffer_bytes = bench.buffer_bytes();
+    let mut report = describe(args, prepared, bench.supervisor(), buffer_bytes);
+    // Whatever has happened, everything is stopped in order.
+    let down = bench.shutdown();
+    let measured = measured.map_err(nothing_to_keep)?;
+    if let Some(failure) = down.failures.into_iter().next() {
+        return Err(failure.into());
+    }
+    report.passed = !measured.interrupted
+        && measured
+            .points
+            .iter()
+            .all(|point| point.ratio.median <= args.limit);
+    report.interrupted = measured.interrupted;
+    report.points = measured.points;
+    Ok(report)
+}
+
+/// Nothing was measured before the stop that was asked for.
+fn nothing_to_keep(error: BenchError) -> CliError {
+    match error {
+        BenchError::Run(RunError::Cancelled) => CliError::MeasuringInterrupted,
+        other => other.into(),
+    }
+}
+
+/// Measures every number of positions, those to be searched for last: what is
+/// known by then narrows the search.
+fn measure_all(
+    bench: &mut OverlapBench<'_, KimiK3>,
+    args: &OverlapArgs,
+    watch: &mut dyn FnMut(Stage, f64),
+) -> Result<Measured, BenchError> {
+    let mut points: Vec<OverlapPoint> = Vec::new();
+    let mut wanted = args.positions.clone();
+    wanted.sort_by_key(|positions| match positions {
+        SweepPositions::Count(count) => *count,
+        SweepPositions::Auto => u64::MAX,
+    });
+    wanted.dedup();
+    for positions in wanted {
+        match measure_one(bench, positions, args, &points, watch) {
+            Ok(point) => {
+                points.retain(|other| other.positions != point.positions);
+                points.push(point);
+            }
+            Err(BenchError::Run(RunError::Cancelled)) if !points.is_empty() => {
+                points.sort_by_key(|point| point.positions);
+                let interrupted = true;
+                return Ok(Measured {
+                    points,
+                    interrupted,
+                });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    points.sort_by_key(|point| point.positions);
+    Ok(Measured {
+        points,
+        interrupted: false,
+    })
+}
+
+fn measure_one(
+    bench: &mut OverlapBench<'_, KimiK3>,
+    positions: SweepPositions,
+    args: &OverlapArgs,
+    points: &[OverlapPoint],
+    watch: &mut dyn FnMut(Stage, f64),
+) -> Result<OverlapPoint, BenchError> {
+    let rounds = size(args.rounds);
+    match positions {
+        SweepPositions::Count(count) => bench.measure(size(count), rounds, watch),
+        SweepPositions::Auto => {
+            let closest = bench.closest(points, watch)?;
+            let known = points.iter().find(|point| point.positions == closest);
+            let mut point = match known {
+                Some(point) => point.clone(),
+                None => bench.measure(closest, rounds, watch)?,
+            };
+            point.is_closest = true;
+            Ok(point)
+        }
+    }
+}
+
+/// The report without its measurements.
+fn describe(
+    args: &OverlapArgs,
+    prepared: &Prepared,
+    supervisor: &Supervisor,
+    buffer_bytes: u64,
+) -> OverlapReport {
+    let plan = &prepared.plan;
+    let caps = supervisor.caps();
+    let pages =
+        |(line, report): &(k3_config::LineKind, PageReport)| format!("{line} {}", report.got);
+    let pages: Vec<String> = supervisor.pages().iter().map(pages).collect();
+    OverlapReport {
+        report_version: REPORT_VERSION,
+        model: Model {
+            path: prepared.checkpoint.path().to_owned(),
+            identity: prepared.checkpoint.identity().to_string(),
+            layers: prepared.model.layout().layer_count(),
+        },
+        execution: Execution {
+            isa: prepared.isa.clone(),
+            threads: prepared.threads,
+            engine: match caps.kind {
+                EngineKind::Pread => "pread".to_owned(),
+                EngineKind::Uring => "io_uring".to_owned(),
+            },
+            in_flight_bytes: caps
+                .devices
+                .first()
+                .map_or(0, |device| device.in_flight_bytes),
+            rounds: args.rounds,
+        },
+        memory: Memory {
+            budget_bytes: plan.budget.total.0,
+            budget_origin: prepared.settings.memory.origin.to_string(),
+            planned_bytes: plan.planned.0,
+            pinned_bytes: plan.pins.bytes,
+            trunk_bytes: plan.pins.bytes_total,
+            ring_places: plan.ring.place_count,
+            expert_slots: plan.slots.transit_count + plan.slots.cache_count,
+            io_alone_bytes: reserved_bytes(plan),
+            compute_alone_bytes: buffer_bytes,
+            pages: pages.join(", "),
+        },
+        limit: args.limit,
+        passed: false,
+        interrupted: false,
+        points: Vec::new(),
+        fallbacks: supervisor.fallbacks(),
+        notes: prepared.settings.warnings.clone(),
+    }
+}
+
+/// One bar for each stage.
+struct Bars {
+    quiet: bool,
+    shown: Option<(Stage, Progress)>,
+}
+
+impl Bars {
+    fn new(quiet: bool) -> Self {
+        Self { quiet, shown: None }
+    }
+
+    fn set(&mut self, stage: Stage, done: f64) {
+        if self.shown.as_ref().is_none_or(|(shown, _)| *shown != stage) {
+            // The old bar leaves the screen before the new one comes.
+            self.shown = None;
+            let label = match stage {
+                Stage::Fill => "weights".to_owned(),
+                Stage::WarmUp => "pins".to_owned(),
+                Stage::Search => "search".to_owned(),
+                Stage::Measure { positions } => format!("T = {positions}"),
+            };
+            self.shown = Some((stage, Progress::share(label, self.quiet)));
+        }
+        if let Some((_, bar)) = &self.shown {
+            bar.set_share(done);
+        }
+    }
+}
+
+/// A count that the command line's parser has bounded.
+fn size(count: u64) -> usize {
+    usize::try_from(count).expect("bounded by the parser")
+}

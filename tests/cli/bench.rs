@@ -1,0 +1,241 @@
+//! `k3 bench`: what it tells and refuses. How fast anything is depends on the
+//! machine, and no test asks.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{count_of, fixture, json, k3, refusal, run, stdout_of, tiny};
+
+/// Arguments of a measurement of the tiny model with the least memory.
+fn overlap(extra: &[&str]) -> Vec<String> {
+    let tiny = tiny();
+    let mut args = vec!["bench", "overlap", &tiny, "--buffer", "1M"];
+    args.extend(extra);
+    let said = refusal(2, &[&args[..], &["--memory", "1"]].concat());
+    assert!(said.contains("--positions"), "{said}");
+    assert!(!said.contains("--chunk"), "{said}");
+    let line = said.lines().find(|line| line.contains("raise --memory"));
+    let mut words = line.unwrap().split_whitespace();
+    let least = words.find(|word| word.parse::<u64>().is_ok()).unwrap();
+    args.extend(["--memory", least]);
+    args.into_iter().map(str::to_owned).collect()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+#[test]
+fn every_number_of_positions_has_its_triples() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("overlap.json");
+    let mut args = overlap(&["--positions", "1,auto,6", "--json", "--rounds", "2"]);
+    args.extend(["--out".to_owned(), out.display().to_string()]);
+    let printed = stdout_of(&args);
+    assert_eq!(std::fs::read(&out).unwrap(), printed);
+    let report = json(&printed);
+    assert_eq!(report["interrupted"], false);
+    assert_eq!(report["execution"]["threads"], 1);
+    let points = report["points"].as_array().unwrap();
+    let positions: Vec<u64> = points
+        .iter()
+        .map(|point| count_of(&point["positions"]) as u64)
+        .collect();
+    assert!(positions.is_sorted(), "{positions:?}");
+    for wanted in [1, 6] {
+        assert!(positions.contains(&wanted), "{positions:?}");
+    }
+    let closest = points.iter().filter(|point| point["is_closest"] == true);
+    assert_eq!(closest.count(), 1);
+    for point in points {
+        assert_eq!(point["reads_are_equal"], true);
+        let trunk = number(&report["memory"]["trunk_bytes"]);
+        let pinned = number(&report["memory"]["pinned_bytes"]);
+        assert_eq!(number(&point["trunk_bytes"]), trunk - pinned);
+        assert_eq!(
+            number(&point["row_bytes"]),
+            144.0 * number(&point["positions"])
+        );
+        let triples = point["triples"].as_array().unwrap();
+        assert_eq!(triples.len(), 2);
+        for side in ["wall_seconds", "io_seconds", "compute_seconds"] {
+            let [a, b] = [0, 1].map(|index| number(&triples[index][side]));
+            let median = number(&point[side]["median"]);
+            assert!((median - (a + b) / 2.0).abs() < 1e-9, "{side}: {point}");
+            assert!(a > 0.0 && b > 0.0, "{side}: {point}");
+        }
+    }
+}
+
+#[test]
+fn the_tables_fit_80_columns_and_the_limit_decides_only_when_asked() {
+    let strict = ["--positions", "2", "--limit", "0.001", "--rounds", "2"];
+    let args = overlap(&strict);
+    let text = String::from_utf8(stdout_of(&args)).unwrap();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for part in ["wall", "I/O", "compute", "in series", "missed at 1 of 1"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let args: Vec<String> = args.into_iter().chain(["--check".to_owned()]).collect();
+    assert_eq!(run(&args).status.code(), Some(1));
+    let args = overlap(&["--positions", "2", "--limit", "1000", "--check"]);
+    let text = String::from_utf8(stdout_of(&args)).unwrap();
+    assert!(text.contains("limit 1000: kept"), "{text}");
+}
+
+#[test]
+fn overlaps_that_cannot_be_measured() {
+    let tiny = tiny();
+    // The default budget holds all of it.
+    let said = refusal(2, &["bench", "overlap", &tiny, "--buffer", "1M"]);
+    assert!(said.contains("lower --memory"), "{said}");
+    for wrong in ["0", "x", "1,,2", "5000", ""] {
+        let args = ["bench", "overlap", &tiny, "--positions", wrong];
+        let said = refusal(2, &args);
+        assert!(said.contains("--positions"), "{wrong}: {said}");
+    }
+    let config = fixture("tiny").join("config.json").display().to_string();
+    let args = ["bench", "overlap", &tiny, "--out", &config];
+    let said = refusal(2, &args);
+    assert!(said.contains("overwrite"), "{said}");
+    let said = refusal(2, &["bench", "overlap", "/no/such/model"]);
+    assert!(said.contains("/no/such/model"), "{said}");
+    let said = refusal(2, &["bench", "overlap", &config]);
+    assert!(said.contains("is a file"), "{said}");
+    let said = refusal(2, &["bench", "overlap", &tiny, "--buffer", "99999G"]);
+    assert!(
+        said.contains("MemAvailable") || said.contains("memory"),
+        "{said}"
+    );
+}
+
+/// The code and the output of a measurement that gets an interrupt `after` its
+/// start.
+fn interrupted(args: &[String], after: Duration) -> (Option<i32>, Vec<u8>) {
+    let mut child = std::process::Command::new(k3().get_program())
+        .envs([("XDG_CONFIG_HOME", "/nowhere"), ("K3_THREADS", "1")])
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(after);
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &id])
+        .status();
+    assert!(sent.unwrap().success());
+    let started = Instant::now();
+    let code = child.wait().unwrap().code();
+    assert!(started.elapsed() < Duration::from_secs(1));
+    let mut printed = Vec::new();
+    child.stdout.unwrap().read_to_end(&mut printed).unwrap();
+    (code, printed)
+}
+
+#[test]
+fn an_interrupted_measurement_keeps_what_is_complete() {
+    // The second number of positions takes many times as long as the first:
+    // one of the doubled times lies between their ends.
+    let args = overlap(&["--positions", "1,300", "--json", "--rounds", "40"]);
+    let mut after = Duration::from_millis(25);
+    loop {
+        let (code, printed) = interrupted(&args, after);
+        if code == Some(5) {
+            let report = json(&printed);
+            assert_eq!(report["interrupted"], true);
+            assert_eq!(report["passed"], false);
+            assert_eq!(report["points"].as_array().unwrap().len(), 1);
+            return;
+        }
+        // Before the handler is there, the signal simply ends the program.
+        assert!(matches!(code, Some(130) | None), "{after:?}: {code:?}");
+        assert!(printed.is_empty(), "{after:?}");
+        after *= 2;
+    }
+}
+
+/// A file that is large enough to be measured.
+fn large(directory: &Path) -> String {
+    let path = directory.join("large");
+    std::fs::write(&path, vec![7; 24 << 20]).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn the_reader_stands_beside_the_best_cell() {
+    let directory = tempfile::tempdir().unwrap();
+    let large = large(directory.path());
+    let out = directory.path().join("disk.json").display().to_string();
+    let quick = ["--seconds", "0.001", "--rounds", "1", "--pairs", "3"];
+    let args = [
+        &["bench", "disk", &large, "--json", "--out", &out],
+        &quick[..],
+    ]
+    .concat();
+    let printed = stdout_of(&args);
+    assert_eq!(std::fs::read(&out).unwrap(), printed);
+    let report = json(&printed);
+    assert_eq!(report["files"], 1);
+    let devices = report["devices"].as_array().unwrap();
+    assert_eq!(devices.len(), 1);
+    let device = &devices[0];
+    let cells = device["cells"].as_array().unwrap();
+    let rate = |cell: &Value| number(&cell["bytes_per_second"]["median"]);
+    let best = cells
+        .iter()
+        .max_by(|a, b| rate(a).total_cmp(&rate(b)))
+        .unwrap();
+    assert_eq!(device["best"], best["way"]);
+    // What a run is set to.
+    assert_eq!(device["reader"]["request_bytes"], 4 << 20);
+    assert!(count_of(&device["reader"]["in_flight_bytes"]) <= 16 << 20);
+    let pairs = device["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 3);
+    let ratios = pairs.iter().map(|pair| {
+        number(&pair["reader_bytes_per_second"]) / number(&pair["best_bytes_per_second"])
+    });
+    let mut ratios: Vec<f64> = ratios.collect();
+    ratios.sort_by(f64::total_cmp);
+    assert_eq!(number(&device["ratio"]["median"]), ratios[1]);
+
+    // The directory holds the file and the result.
+    let folder = directory.path().display().to_string();
+    let args = [&["bench", "disk", &folder, "--engine", "pread"], &quick[..]].concat();
+    let text = String::from_utf8(stdout_of(&args)).unwrap();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for part in ["2 of ", "io_uring, GB/s", "pread, GB/s", "reader / best"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let strict = [&args[..], &["--limit", "1000", "--check"]].concat();
+    assert_eq!(run(&strict).status.code(), Some(1));
+}
+
+#[test]
+fn disks_that_cannot_be_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().display().to_string();
+    let said = refusal(2, &["bench", "disk", &folder]);
+    assert!(said.contains("no files"), "{said}");
+    let said = refusal(2, &["bench", "disk", "/no/such/file"]);
+    assert!(said.contains("/no/such/file"), "{said}");
+    // Shards smaller than a block.
+    let said = refusal(1, &["bench", "disk", &tiny()]);
+    assert!(said.contains("4194304 bytes"), "{said}");
+    let large = large(directory.path());
+    let said = refusal(2, &["bench", "disk", &large, "--out", &large]);
+    assert!(said.contains("overwrite"), "{said}");
+    for (option, wrong) in [("--seconds", "0"), ("--seconds", "-1"), ("--limit", "0")] {
+        let said = refusal(2, &["bench", "disk", &large, option, wrong]);
+        assert!(said.contains(option), "{said}");
+    }
+    assert_eq!(run(&["bench"]).status.code(), Some(2));
+}

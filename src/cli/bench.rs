@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use k3_config::{Bytes, CachePolicy, EngineChoice};
 
 use super::memory::MemoryArgs;
+use super::metrics::MetricsArgs;
 use super::{help, values};
 
 /// Most positions of a measured sweep.
@@ -53,6 +54,10 @@ pub(crate) struct ResultArgs {
     /// No progress
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
+
+    /// Where to watch the measurement.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 }
 
 /// A measurement of overlap.

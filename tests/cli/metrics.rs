@@ -317,7 +317,10 @@ fn every_metric_is_documented_and_every_documented_one_is_served() {
         "k3_engine_devices_ceiling_bytes_per_second",
         "k3_fallbacks_info",
     ];
-    let of_other_commands = |name: &&String| name.starts_with("k3_ladder_");
+    let of_other_commands = |name: &&String| {
+        let mut prefixes = ["k3_ladder_", "k3_bench_"].iter();
+        prefixes.any(|prefix| name.starts_with(prefix))
+    };
     for name in unique
         .difference(&served)
         .filter(|name| !of_other_commands(name))
@@ -363,6 +366,35 @@ fn a_ladder_tells_how_far_it_is_and_its_runs_keep_off_its_port() {
     }
     assert_eq!(value(&last, "k3_ladder_runs"), 1000.0);
     assert!(value(&last, "k3_ladder_seconds_total") > 0.0);
+    check_documented(&last);
+    assert_eq!(run.interrupt().0, Some(5));
+}
+
+#[test]
+fn a_measurement_tells_how_far_it_is() {
+    let model = tiny();
+    let args = [
+        "bench",
+        "overlap",
+        &model,
+        "--positions",
+        "1,64",
+        "--rounds",
+        "40",
+    ];
+    let run = Run::command(&[&args[..], &["--buffer", "1M", "--trunk-gb", "0"]].concat());
+    let measured = |families: &Families| value(families, "k3_bench_measured");
+    let mut last = run.scrape();
+    while measured(&last) < 1.0 {
+        std::thread::sleep(Duration::from_millis(20));
+        last = run.scrape();
+    }
+    let (labels, ratio) = &last["k3_bench_ratio"].samples[0];
+    assert_eq!(labels["measured"], "T = 1");
+    assert!(*ratio > 0.0, "{ratio}");
+    let (labels, share) = &last["k3_bench_stage_share"].samples[0];
+    assert!(labels["stage"].starts_with("T = "), "{labels:?}");
+    assert!((0.0..=1.0).contains(share), "{share}");
     check_documented(&last);
     assert_eq!(run.interrupt().0, Some(5));
 }

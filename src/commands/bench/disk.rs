@@ -13,6 +13,7 @@ use k3_runtime::{Cancel, RunError};
 use serde::Serialize;
 
 use super::Finished;
+use super::watch::{Stages, Watch};
 use crate::cli::bench::DiskArgs;
 use crate::commands::generate::guard;
 use crate::commands::named_path;
@@ -20,7 +21,6 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
 use crate::output_file::OutputFile;
-use crate::render::progress::Progress;
 use crate::render::{escape, short_bytes, table};
 
 /// Raised when a field changes its meaning or goes.
@@ -48,7 +48,7 @@ struct DiskReport {
 /// # Errors
 ///
 /// Whatever ends it without a measurement to keep.
-pub(super) fn run(args: &DiskArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &DiskArgs, watch: &Watch) -> Result<Exit, CliError> {
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let path = named_path(args.path.as_deref())?;
@@ -61,7 +61,7 @@ pub(super) fn run(args: &DiskArgs) -> Result<Exit, CliError> {
         None => None,
     };
     let table = FileTable::open(&files, DirectPolicy::Probe).map_err(BenchError::from)?;
-    let report = measure(args, path, &Arc::new(table), &cancel)?;
+    let report = measure(args, path, &Arc::new(table), watch, &cancel)?;
     Finished {
         json: serde_json::to_string_pretty(&report).expect("plain data serialises") + "\n",
         text: render(&report),
@@ -105,6 +105,7 @@ fn measure(
     args: &DiskArgs,
     path: PathBuf,
     table: &Arc<FileTable>,
+    watch: &Watch,
     cancel: &Cancel,
 ) -> Result<DiskReport, CliError> {
     let config = EngineConfig::default();
@@ -133,8 +134,11 @@ fn measure(
             pairs: size(args.pairs),
             cancel,
         };
-        match measure_device(args, &request) {
-            Ok(point) => report.devices.push(point),
+        match measure_device(args, &request, watch) {
+            Ok(point) => {
+                watch.ratio(format!("device {}", point.device), point.ratio.median);
+                report.devices.push(point);
+            }
             Err(BenchError::Run(RunError::Cancelled)) if report.devices.is_empty() => {
                 return Err(CliError::MeasuringInterrupted);
             }
@@ -150,22 +154,18 @@ fn measure(
     Ok(report)
 }
 
-fn measure_device(args: &DiskArgs, request: &DiskRequest<'_>) -> Result<DiskPoint, BenchError> {
-    let mut shown: Option<(DiskStage, Progress)> = None;
+fn measure_device(
+    args: &DiskArgs,
+    request: &DiskRequest<'_>,
+    watch: &Watch,
+) -> Result<DiskPoint, BenchError> {
+    let mut stages = Stages::new(watch, args.result.quiet);
     DiskPoint::measure(request, &mut |stage, done| {
-        if shown.as_ref().is_none_or(|(other, _)| *other != stage) {
-            // The old bar leaves the screen before the new one comes.
-            shown = None;
-            let label = match stage {
-                DiskStage::Sweep => "sweep",
-                DiskStage::Pairs => "pairs",
-            };
-            let bar = Progress::share(label.to_owned(), args.result.quiet);
-            shown = Some((stage, bar));
-        }
-        if let Some((_, bar)) = &shown {
-            bar.set_share(done);
-        }
+        let name = match stage {
+            DiskStage::Sweep => "sweep",
+            DiskStage::Pairs => "pairs",
+        };
+        stages.set(name, done);
     })
 }
 

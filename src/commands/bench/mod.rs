@@ -6,16 +6,19 @@
 //! | [`disk`] | the reader against the best of the disk |
 //! | [`overlap`] | streamed sweeps against their two sides alone |
 //! | [`overlap_text`] | the same, to read |
+//! | [`watch`] | how far it is, on the screen and for metrics |
 
 mod disk;
 mod overlap;
 mod overlap_text;
+mod watch;
 
 use crate::cli::bench::{BenchArgs, BenchCommand, ResultArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output_file::OutputFile;
 use crate::stdout::Stdout;
+use watch::Watch;
 
 /// Measures.
 ///
@@ -23,9 +26,16 @@ use crate::stdout::Stdout;
 ///
 /// What cannot be measured, and results that cannot be written.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
+    let watch = Watch::default();
     match &args.what {
-        BenchCommand::Disk(args) => disk::run(args),
-        BenchCommand::Overlap(args) => overlap::run(args),
+        BenchCommand::Disk(args) => {
+            let _metrics = watch.serve(&args.result, None)?;
+            disk::run(args, &watch)
+        }
+        BenchCommand::Overlap(args) => {
+            let _metrics = watch.serve(&args.result, args.memory.settings.as_deref())?;
+            overlap::run(args, &watch)
+        }
     }
 }
 

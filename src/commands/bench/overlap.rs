@@ -19,6 +19,7 @@ use k3_models::kimi_k3::{AttentionForm, KimiK3};
 use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, RunError};
 use serde::Serialize;
 
+use super::watch::{Stages, Watch};
 use super::{Finished, overlap_text};
 use crate::cli::bench::{OverlapArgs, SweepPositions};
 use crate::cli::memory::positive;
@@ -27,7 +28,6 @@ use crate::commands::model_path;
 use crate::error::{CliError, Positions};
 use crate::output_file::OutputFile;
 use crate::planning::{self, Reading, Subject};
-use crate::render::progress::Progress;
 use crate::{exit::Exit, interrupt, settings};
 
 /// Raised when a field changes its meaning or goes.
@@ -103,12 +103,12 @@ struct Prepared {
 /// # Errors
 ///
 /// Whatever ends it without a measurement to keep.
-pub(super) fn run(args: &OverlapArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &OverlapArgs, watch: &Watch) -> Result<Exit, CliError> {
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let prepared = Prepared::new(args)?;
     let file = prepared.output(args)?;
-    let report = measure(args, &prepared, &cancel)?;
+    let report = measure(args, &prepared, watch, &cancel)?;
     Finished {
         json: serde_json::to_string_pretty(&report).expect("plain data serialises") + "\n",
         text: overlap_text::render(&report),
@@ -230,6 +230,7 @@ struct Measured {
 fn measure(
     args: &OverlapArgs,
     prepared: &Prepared,
+    watch: &Watch,
     cancel: &Cancel,
 ) -> Result<OverlapReport, CliError> {
     let pool = ComputePool::new(prepared.threads)?;
@@ -243,11 +244,11 @@ fn measure(
         buffer_bytes: args.buffer.0,
         cancel,
     };
-    let mut bars = Bars::new(args.result.quiet);
-    let mut watch = |stage, done| bars.set(stage, done);
-    let mut bench = OverlapBench::start(request, &mut watch).map_err(nothing_to_keep)?;
-    let measured = measure_all(&mut bench, args, &mut watch);
-    drop(bars);
+    let mut stages = Stages::new(watch, args.result.quiet);
+    let mut told = |stage, done| stages.set(&stage_name(stage), done);
+    let mut bench = OverlapBench::start(request, &mut told).map_err(nothing_to_keep)?;
+    let measured = measure_all(&mut bench, args, watch, &mut told);
+    drop(stages);
     let buffer_bytes = bench.buffer_bytes();
     let mut report = describe(args, prepared, bench.supervisor(), buffer_bytes);
     // Whatever has happened, everything is stopped in order.
@@ -279,7 +280,8 @@ fn nothing_to_keep(error: BenchError) -> CliError {
 fn measure_all(
     bench: &mut OverlapBench<'_, KimiK3>,
     args: &OverlapArgs,
-    watch: &mut dyn FnMut(Stage, f64),
+    watch: &Watch,
+    told: &mut dyn FnMut(Stage, f64),
 ) -> Result<Measured, BenchError> {
     let mut points: Vec<OverlapPoint> = Vec::new();
     let mut wanted = args.positions.clone();
@@ -289,8 +291,9 @@ fn measure_all(
     });
     wanted.dedup();
     for positions in wanted {
-        match measure_one(bench, positions, args, &points, watch) {
+        match measure_one(bench, positions, args, &points, told) {
             Ok(point) => {
+                watch.ratio(positions_name(point.positions), point.ratio.median);
                 points.retain(|other| other.positions != point.positions);
                 points.push(point);
             }
@@ -317,17 +320,17 @@ fn measure_one(
     positions: SweepPositions,
     args: &OverlapArgs,
     points: &[OverlapPoint],
-    watch: &mut dyn FnMut(Stage, f64),
+    told: &mut dyn FnMut(Stage, f64),
 ) -> Result<OverlapPoint, BenchError> {
     let rounds = size(args.rounds);
     match positions {
-        SweepPositions::Count(count) => bench.measure(size(count), rounds, watch),
+        SweepPositions::Count(count) => bench.measure(size(count), rounds, told),
         SweepPositions::Auto => {
-            let closest = bench.closest(points, watch)?;
+            let closest = bench.closest(points, told)?;
             let known = points.iter().find(|point| point.positions == closest);
             let mut point = match known {
                 Some(point) => point.clone(),
-                None => bench.measure(closest, rounds, watch)?,
+                None => bench.measure(closest, rounds, told)?,
             };
             point.is_closest = true;
             Ok(point)
@@ -388,33 +391,18 @@ fn describe(
     }
 }
 
-/// One bar for each stage.
-struct Bars {
-    quiet: bool,
-    shown: Option<(Stage, Progress)>,
+/// What a person calls a stage.
+fn stage_name(stage: Stage) -> String {
+    match stage {
+        Stage::Fill => "weights".to_owned(),
+        Stage::WarmUp => "pins".to_owned(),
+        Stage::Search => "search".to_owned(),
+        Stage::Measure { positions } => positions_name(positions),
+    }
 }
 
-impl Bars {
-    fn new(quiet: bool) -> Self {
-        Self { quiet, shown: None }
-    }
-
-    fn set(&mut self, stage: Stage, done: f64) {
-        if self.shown.as_ref().is_none_or(|(shown, _)| *shown != stage) {
-            // The old bar leaves the screen before the new one comes.
-            self.shown = None;
-            let label = match stage {
-                Stage::Fill => "weights".to_owned(),
-                Stage::WarmUp => "pins".to_owned(),
-                Stage::Search => "search".to_owned(),
-                Stage::Measure { positions } => format!("T = {positions}"),
-            };
-            self.shown = Some((stage, Progress::share(label, self.quiet)));
-        }
-        if let Some((_, bar)) = &self.shown {
-            bar.set_share(done);
-        }
-    }
+fn positions_name(positions: usize) -> String {
+    format!("T = {positions}")
 }
 
 /// A count that the command line's parser has bounded.

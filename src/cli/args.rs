@@ -287,6 +287,13 @@ pub(crate) struct OutputArgs {
         value_parser = values::output_path())]
     pub dump_trace: Option<PathBuf>,
 
+    /// A row for every sweep after the report: one a token, but for the prompt
+    ///
+    /// What it read, how long it took and waited, what it found in memory. The
+    /// same rows are in --out and --json.
+    #[arg(long, conflicts_with_all = ["quiet", "resident"])]
+    pub per_token: bool,
+
     /// No report, notes or progress
     #[arg(short, long)]
     pub quiet: bool,

@@ -127,6 +127,7 @@ impl LadderArgs {
                 dump_logits: None,
                 all_positions: false,
                 dump_trace: None,
+                per_token: false,
                 quiet: true,
             },
         }

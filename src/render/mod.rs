@@ -5,6 +5,7 @@ pub(crate) mod escape;
 pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod style;
+pub(crate) mod sweeps;
 pub(crate) mod table;
 
 /// A rate, in bytes per second.

@@ -8,14 +8,18 @@ use k3_runtime::RunReport;
 use k3_runtime::report::{EngineReport, MemoryReport, StopReason, StreamingReport};
 
 use super::style::Style;
-use super::{escape, short_bytes, short_rate, table};
+use super::{escape, short_bytes, short_rate, sweeps, table};
 
 /// Hex digits of the identity that are shown.
 const IDENTITY_DIGITS: usize = 12;
 
-/// Prints the report on standard error.
-pub(crate) fn print(report: &RunReport, style: Style) {
-    let text = render(report, style);
+/// Prints the report on standard error, with a row for every sweep if
+/// `per_token`.
+pub(crate) fn print(report: &RunReport, per_token: bool, style: Style) {
+    let mut text = render(report, style);
+    if let (true, Some(streaming)) = (per_token, &report.streaming) {
+        text.push_str(&sweeps::render(streaming));
+    }
     // A report that nobody can read must not fail a run that succeeded.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

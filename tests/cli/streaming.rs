@@ -214,3 +214,32 @@ fn keeping_everything_in_memory_excludes_a_budget() {
         assert!(said.contains("--resident"), "{said}");
     }
 }
+
+#[test]
+fn a_row_for_every_sweep_where_one_is_asked_for() {
+    let mut args = case("tiny", "p12", "latent").args();
+    args.retain(|arg| arg != "--quiet");
+    args.extend(["--gen", "3", "--chunk", "5", "--per-token"].map(str::to_owned));
+    let output = run(&args);
+    let text = String::from_utf8(output.stderr).unwrap();
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("sweep "));
+    let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(header[..4], ["sweep", "of", "tokens", "seconds"]);
+    let rows: Vec<Vec<_>> = lines
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let of: Vec<_> = rows.iter().map(|row| row[..3].to_vec()).collect();
+    // 12 ids in chunks of 5; the first token's sweep belongs to the prompt.
+    let want = [
+        ["1", "prompt", "5"],
+        ["2", "prompt", "5"],
+        ["3", "prompt", "2"],
+        ["4", "token", "1"],
+        ["5", "token", "1"],
+    ];
+    assert_eq!(of, want);
+    refusal(
+        2,
+        &[&args[0], "--ids", "1", "--per-token", "--quiet"].map(str::to_owned),
+    );
+}

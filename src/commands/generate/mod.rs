@@ -100,7 +100,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     }
     done.outputs.commit(&done.trace, &report)?;
     if !args.output.quiet {
-        render::report::print(&report, Style::detect());
+        render::report::print(&report, args.output.per_token, Style::detect());
     }
     Ok(match done.stop {
         _ if failed => Exit::Failed,

@@ -40,6 +40,8 @@ pub(crate) struct FakeDisk {
 #[derive(Debug, Default)]
 struct DiskState {
     counts: DiskCounts,
+    /// Reads of anything but experts: how often, by file, offset and bytes.
+    others: HashMap<(u32, u64, u64), u64>,
     stalled: HashMap<u64, ReadRequest>,
 }
 
@@ -50,6 +52,11 @@ pub(crate) struct DiskView(Arc<Mutex<DiskState>>);
 impl DiskView {
     pub(crate) fn counts(&self) -> DiskCounts {
         self.0.lock().unwrap().counts
+    }
+
+    /// How often each range that is no expert was read: file, offset, bytes.
+    pub(crate) fn others(&self) -> HashMap<(u32, u64, u64), u64> {
+        self.0.lock().unwrap().others.clone()
     }
 
     /// Puts a disk that this looks at in the place of an engine.
@@ -113,6 +120,10 @@ impl ReadEngine for FakeDisk {
         if is_guess && self.stalls_guesses {
             state.stalled.insert(request.tag, request);
             return;
+        }
+        if !is_expert {
+            let range = (first.file.0, first.offset, bytes);
+            *state.others.entry(range).or_default() += 1;
         }
         let counts = &mut state.counts;
         match (is_expert, is_guess) {

@@ -85,8 +85,15 @@ fn the_tables_fit_80_columns_and_the_limit_decides_only_when_asked() {
     let args: Vec<String> = args.into_iter().chain(["--check".to_owned()]).collect();
     assert_eq!(run(&args).status.code(), Some(1));
     let args = overlap(&["--positions", "2", "--limit", "1000", "--check"]);
-    let text = String::from_utf8(stdout_of(&args)).unwrap();
-    assert!(text.contains("limit 1000: kept"), "{text}");
+    let output = run(&args);
+    let text = String::from_utf8(output.stdout).unwrap();
+    // On a busy machine the sides of so small a sweep may be anything.
+    let (code, verdict) = match text.contains("? not comparable") {
+        true => (1, "limit 1000: not known at 1 of 1"),
+        false => (0, "limit 1000: kept"),
+    };
+    assert!(text.contains(verdict), "{text}");
+    assert_eq!(output.status.code(), Some(code), "{text}");
 }
 
 #[test]

@@ -261,10 +261,41 @@ fn measure(
         && measured
             .points
             .iter()
-            .all(|point| point.ratio.median <= args.limit);
+            .all(|point| Verdict::of(point, args.limit) == Verdict::Kept);
     report.interrupted = measured.interrupted;
     report.points = measured.points;
     Ok(report)
+}
+
+/// Ratio below which a streamed sweep was faster than its longer side by more
+/// than noise: the two were not measured on the same machine state.
+const COMPARABLE_RATIO_MIN: f64 = 0.8;
+
+/// What a point says about the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Within it.
+    Kept,
+    /// Above it.
+    Missed,
+    /// Nothing: the sides are not those of the streamed sweep.
+    NotComparable,
+}
+
+impl Verdict {
+    pub(super) fn of(point: &OverlapPoint, limit: f64) -> Self {
+        Self::new(point.ratio.median, point.reads_are_equal, limit)
+    }
+
+    fn new(ratio: f64, reads_are_equal: bool, limit: f64) -> Self {
+        if !reads_are_equal || ratio < COMPARABLE_RATIO_MIN.min(limit) {
+            Self::NotComparable
+        } else if ratio <= limit {
+            Self::Kept
+        } else {
+            Self::Missed
+        }
+    }
 }
 
 /// Nothing was measured before the stop that was asked for.
@@ -408,4 +439,24 @@ fn positions_name(positions: usize) -> String {
 /// A count that the command line's parser has bounded.
 fn size(count: u64) -> usize {
     usize::try_from(count).expect("bounded by the parser")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_the_same_work_keeps_no_limit() {
+        let verdict = |ratio, equal| Verdict::new(ratio, equal, 1.15);
+        assert_eq!(verdict(0.22, true), Verdict::NotComparable);
+        assert_eq!(verdict(1.0, false), Verdict::NotComparable);
+        assert_eq!(verdict(f64::NAN, true), Verdict::Missed);
+        for (ratio, want) in [
+            (0.8, Verdict::Kept),
+            (1.15, Verdict::Kept),
+            (1.16, Verdict::Missed),
+        ] {
+            assert_eq!(verdict(ratio, true), want, "{ratio}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use k3_actors::bench::overlap::OverlapPoint;
 use k3_runtime::statistics::Spread;
 
-use super::overlap::OverlapReport;
+use super::overlap::{OverlapReport, Verdict};
 use crate::render::{escape, short_bytes, table};
 
 const GIGA: f64 = 1e9;
@@ -111,7 +111,11 @@ fn ratios(point: &OverlapPoint, limit: f64) -> Vec<String> {
         q3,
         max,
     } = point.ratio;
-    let verdict = if median <= limit { "ok" } else { "missed" };
+    let verdict = match Verdict::of(point, limit) {
+        Verdict::Kept => "ok",
+        Verdict::Missed => "missed",
+        Verdict::NotComparable => "?",
+    };
     let two = |value: f64| format!("{value:.2}");
     vec![
         label(point),
@@ -150,17 +154,27 @@ fn closing(report: &OverlapReport) -> Vec<String> {
     if report.points.iter().any(|point| point.is_closest) {
         lines.push("* where I/O and compute are closest".to_owned());
     }
-    let missed = report.points.iter();
-    let missed = missed.filter(|point| point.ratio.median > report.limit);
-    lines.push(match (missed.count(), report.interrupted) {
-        (_, true) => "interrupted: not everything was measured".to_owned(),
-        (0, false) => format!("limit {}: kept", report.limit),
-        (count, false) => format!(
-            "limit {}: missed at {count} of {}",
-            report.limit,
-            report.points.len()
-        ),
+    let count = |verdict| {
+        let points = report.points.iter();
+        points
+            .filter(|point| Verdict::of(point, report.limit) == verdict)
+            .count()
+    };
+    let total = report.points.len();
+    let (missed, unknown) = (count(Verdict::Missed), count(Verdict::NotComparable));
+    lines.push(match (missed, unknown, report.interrupted) {
+        (_, _, true) => "interrupted: not everything was measured".to_owned(),
+        (0, 0, false) => format!("limit {}: kept", report.limit),
+        (0, _, false) => format!("limit {}: not known at {unknown} of {total}", report.limit),
+        _ => format!("limit {}: missed at {missed} of {total}", report.limit),
     });
+    if unknown > 0 {
+        lines.push(
+            "? not comparable: the sides do not belong to the streamed sweep; measure on a \
+             machine that does nothing else"
+                .to_owned(),
+        );
+    }
     if report.points.iter().any(|point| !point.reads_are_equal) {
         lines.push(
             "note: some sweeps read more or less than the recorded one; the expert cache was \

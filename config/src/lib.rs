@@ -62,6 +62,7 @@ pub use preset::{
     SMALL_CHUNK_POSITIONS, default_chunk_positions,
 };
 pub use settings::{
-    DEFAULT_BLOCK_BYTES, PathList, PositiveCount, SETTING_KEYS, SettingKey, SettingProblem,
-    SettingRow, SettingSources, SettingValues, Settings, SettingsErrors, SettingsFile,
+    DEFAULT_BLOCK_BYTES, POSITIONS_MAX, PathList, PositiveCount, SETTING_KEYS, SettingKey,
+    SettingProblem, SettingRow, SettingSources, SettingValues, Settings, SettingsErrors,
+    SettingsFile, THREADS_MAX,
 };

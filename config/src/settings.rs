@@ -24,7 +24,7 @@ use crate::host::HostMemory;
 use crate::origin::{Origin, Sourced};
 use crate::preset::{DEFAULT_CONTEXT_POSITIONS, Preset, default_chunk_positions};
 
-pub use keys::{SETTING_KEYS, SettingKey, SettingValues};
+pub use keys::{POSITIONS_MAX, SETTING_KEYS, SettingKey, SettingValues, THREADS_MAX};
 pub use render::SettingRow;
 pub use value::{PathList, PositiveCount};
 

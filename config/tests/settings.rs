@@ -361,3 +361,19 @@ fn keys_are_spelled_alike_everywhere() {
         assert_eq!(key.variable().to_lowercase(), format!("k3_{}", key.name()));
     }
 }
+
+#[test]
+fn counts_have_one_range_in_every_layer() {
+    let text = "context = 4294967295\nchunk = 16777217\n";
+    let variables = [("K3_THREADS", "257")];
+    let errors = resolve(text, &variables, SettingValues::default()).unwrap_err();
+    let lines: Vec<String> = errors.problems.iter().map(ToString::to_string).collect();
+    let want = [
+        "/etc/k3/settings.toml:1: context: `4294967295` is not a whole number from 1 to 16777216",
+        "/etc/k3/settings.toml:2: chunk: `16777217` is not a whole number from 1 to 16777216",
+        "K3_THREADS: `257` is not a whole number from 1 to 256",
+    ];
+    assert_eq!(lines, want);
+    let most = "context = 16777216\nchunk = 16777216\nthreads = 256\n";
+    resolve(most, &[], SettingValues::default()).unwrap();
+}

@@ -18,7 +18,9 @@ use super::{help, values};
 /// Tokens generated unless `--gen` says otherwise.
 pub(crate) const DEFAULT_GEN: usize = 16;
 /// Most tokens or positions a command line may ask for.
-pub(crate) const POSITIONS_MAX: u64 = 1 << 24;
+pub(crate) const POSITIONS_MAX: u64 = k3_config::POSITIONS_MAX as u64;
+/// Compute threads at most, in every layer of settings.
+pub(crate) const THREADS_MAX: u64 = k3_config::THREADS_MAX as u64;
 
 /// Runs models larger than memory, from the real weights
 #[derive(Debug, Parser)]
@@ -226,7 +228,7 @@ pub(crate) struct GenerationArgs {
 #[command(next_help_heading = "Execution")]
 pub(crate) struct ExecutionArgs {
     /// Compute threads [default: all this process may use]
-    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
     /// scalar, avx2 or avx512 [default: the best here]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use k3_config::{Bytes, CachePolicy, EngineChoice};
 
+use super::args::THREADS_MAX;
 use super::memory::MemoryArgs;
 use super::metrics::MetricsArgs;
 use super::{help, values};
@@ -126,7 +127,7 @@ pub(crate) struct OverlapArgs {
     pub engine: Option<EngineChoice>,
 
     /// Compute threads [default: all this process may use]
-    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
     /// Where the result goes.

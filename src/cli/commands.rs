@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
-use super::args::POSITIONS_MAX;
+use super::args::{POSITIONS_MAX, THREADS_MAX};
 use super::bench::BenchArgs;
 use super::ladder::LadderArgs;
 use super::memory::MemoryArgs;
@@ -187,7 +187,7 @@ pub(crate) struct PlanArgs {
     pub chunk: Option<u64>,
 
     /// Compute threads [default: all this process may use]
-    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
     /// Attention: latent or expanded [default: latent]
@@ -233,7 +233,7 @@ pub(crate) struct DoctorArgs {
     pub context: Option<u64>,
 
     /// Compute threads [default: all this process may use]
-    #[arg(long, value_name = "N", value_parser = values::count(1, 256), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
     /// Reader to measure with: auto, uring or pread [default: auto]

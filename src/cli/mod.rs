@@ -54,6 +54,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn settings_and_engine_agree_about_the_most() {
+        assert_eq!(
+            k3_config::THREADS_MAX as usize,
+            k3_models::parallel::WORKERS_MAX
+        );
+        assert_eq!(k3_config::POSITIONS_MAX as usize, k3_runtime::POSITIONS_MAX);
+    }
+
+    #[test]
     fn the_definition_is_consistent() {
         command().debug_assert();
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::budget::{Gigabytes, MemoryRequest};
@@ -16,7 +17,22 @@ use super::value::{PathList, PositiveCount, SettingValue};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SettingKey(&'static str);
 
+/// Positions that a context or a sweep may have at most: products of sizes stay
+/// far below 2^64.
+pub const POSITIONS_MAX: u32 = 1 << 24;
+/// Compute threads at most.
+pub const THREADS_MAX: u32 = 256;
+
 impl SettingKey {
+    /// The counts that a key called `name` takes, in every layer.
+    fn counts(name: &str) -> RangeInclusive<u32> {
+        match name {
+            "context" | "chunk" => 1..=POSITIONS_MAX,
+            "threads" => 1..=THREADS_MAX,
+            _ => 0..=u32::MAX,
+        }
+    }
+
     /// As in the settings file: `trunk_gb`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -33,6 +49,18 @@ impl SettingKey {
     #[must_use]
     pub fn variable(self) -> String {
         format!("K3_{}", self.0.to_ascii_uppercase())
+    }
+}
+
+fn check_count(name: &str, count: Option<u32>) -> Result<(), String> {
+    let range = SettingKey::counts(name);
+    match count {
+        Some(count) if !range.contains(&count) => Err(format!(
+            "`{count}` is not a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -80,6 +108,7 @@ macro_rules! setting_keys {
                 match name {
                     $(stringify!($key) => {
                         let value = <$type as SettingValue>::from_items(items, folder)?;
+                        check_count(name, SettingValue::count(&value))?;
                         self.$key = Some(Sourced::new(value, origin));
                     })+
                     _ => unreachable!("`{name}` is not a key"),

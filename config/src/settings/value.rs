@@ -82,6 +82,11 @@ pub(super) trait SettingValue: Sized {
 
     /// The value as a user would read it.
     fn to_text(&self) -> String;
+
+    /// The value if it is a count.
+    fn count(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// The one item of a value that is no list, as text.
@@ -115,13 +120,28 @@ scalar_settings!(
     MemoryRequest,
     Preset,
     Gigabytes,
-    PositiveCount,
     IsaChoice,
     EngineChoice,
     Pins,
     CachePolicy,
     AttentionChoice,
 );
+
+impl SettingValue for PositiveCount {
+    fn from_items(items: &[OsString], _: Option<&Path>) -> Result<Self, String> {
+        single(items)?
+            .parse()
+            .map_err(|error: ParseCountError| error.to_string())
+    }
+
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+
+    fn count(&self) -> Option<u32> {
+        Some(self.get())
+    }
+}
 
 impl SettingValue for u32 {
     fn from_items(items: &[OsString], _: Option<&Path>) -> Result<Self, String> {

@@ -105,5 +105,5 @@ pub use lease::{
 };
 pub use probe::{DiskProfile, DiskReader, PassLimits, ProbeBounds, ProbeCell, ReadPass, ReadWay};
 #[cfg(feature = "testing")]
-pub use refusal::{refuse_io_uring, refuse_preads};
+pub use refusal::{UringCall, refuse_io_uring, refuse_preads};
 pub use window::{AlignedWindow, DioAlignment};

@@ -12,14 +12,39 @@ const NUMBER: u32 = 0;
 const OFFSET_LOW: u32 = 16 + 8 * 3;
 const OFFSET_HIGH: u32 = OFFSET_LOW + 4;
 
-/// Forbids this thread, and what it starts, to set up an io_uring, as a
-/// container does; whether that could be done.
+/// A system call of io_uring. A container may forbid all of them; some filters
+/// of system calls name one alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UringCall {
+    /// `io_uring_setup`.
+    Setup,
+    /// `io_uring_enter`.
+    Enter,
+    /// `io_uring_register`.
+    Register,
+}
+
+impl UringCall {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Setup, Self::Enter, Self::Register];
+
+    fn number(self) -> u32 {
+        number(match self {
+            Self::Setup => libc::SYS_io_uring_setup,
+            Self::Enter => libc::SYS_io_uring_enter,
+            Self::Register => libc::SYS_io_uring_register,
+        })
+    }
+}
+
+/// Lets this system call fail with `errno` for this thread and what it starts;
+/// whether that could be done.
 #[must_use]
-pub fn refuse_io_uring() -> bool {
+pub fn refuse_io_uring(call: UringCall, errno: i32) -> bool {
     install(&mut [
         load(NUMBER),
-        jump(libc::BPF_JEQ, number(libc::SYS_io_uring_setup), 0, 1),
-        refuse(libc::EPERM),
+        jump(libc::BPF_JEQ, call.number(), 0, 1),
+        refuse(errno),
         allow(),
     ])
 }

@@ -14,7 +14,8 @@ use common::{note, open_pread, open_uring};
 use k3_io::conformance::{self, Promises};
 use k3_io::{
     DirectPolicy, EngineConfig, EngineError, EngineKind, EnginePreference, FileId, FileTable,
-    HugeArena, PagePolicy, ReadClass, ReadRequest, Segment, SlotArena, UringEngine, open_engine,
+    FixedBuffers, HugeArena, PagePolicy, ReadClass, ReadRequest, Segment, SlotArena, UringCall,
+    UringEngine, open_engine,
 };
 
 const STRICT: Promises = Promises {
@@ -118,28 +119,68 @@ fn an_unprivileged_user_with_little_lockable_memory() {
     run_child(&shell, directory.path(), "memlock");
 }
 
+/// One call of io_uring that is forbidden, or fails, is enough to do without:
+/// as an error of the engine, and as a fallback of the choice.
 #[test]
-fn io_uring_forbidden_by_a_filter() {
+fn io_uring_without_one_of_its_calls() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
-    std::fs::write(&path, vec![9_u8; 10_000]).unwrap();
-    let thread = std::thread::spawn(move || {
-        if !k3_io::refuse_io_uring() {
-            return note("not run: seccomp filters are not allowed here");
+    std::fs::write(&path, vec![9_u8; 100_000]).unwrap();
+    for call in UringCall::ALL {
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EIO] {
+            for fixed_buffers in [FixedBuffers::Off, FixedBuffers::AtStart] {
+                let path = path.clone();
+                let test = move || without_call(&path, call, errno, fixed_buffers);
+                std::thread::spawn(test).join().unwrap();
+            }
         }
-        let table = Arc::new(FileTable::open([&path], DirectPolicy::Probe).unwrap());
-        let config = EngineConfig::default();
-        let error = UringEngine::open(Arc::clone(&table), &config).unwrap_err();
-        let EngineError::Unavailable { reason, .. } = &error else {
-            panic!("{error:?}");
-        };
-        assert!(reason.contains("forbidden"), "{reason}");
-        let engine = open_engine(table, &config, EnginePreference::Uring).unwrap();
-        let caps = engine.caps();
-        assert_eq!(caps.kind, EngineKind::Pread);
-        assert!(caps.fallbacks[0].contains("io_uring"), "{caps:?}");
-    });
-    thread.join().unwrap();
+    }
+}
+
+fn without_call(path: &Path, call: UringCall, errno: i32, fixed_buffers: FixedBuffers) {
+    if !k3_io::refuse_io_uring(call, errno) {
+        return note("not run: seccomp filters are not allowed here");
+    }
+    let table = Arc::new(FileTable::open([path], DirectPolicy::Probe).unwrap());
+    let (arena, report) = HugeArena::reserve(4 << 20, PagePolicy::Transparent).unwrap();
+    let config = EngineConfig {
+        arenas: vec![Arc::clone(&arena)],
+        fixed_buffers,
+        ..EngineConfig::default()
+    };
+    let error = UringEngine::open(Arc::clone(&table), &config).unwrap_err();
+    let EngineError::Unavailable { reason, .. } = &error else {
+        panic!("{call:?} {errno}: {error:?}");
+    };
+    let said = match errno {
+        libc::EPERM => "EPERM",
+        libc::ENOSYS => "ENOSYS",
+        _ => "os error 5",
+    };
+    assert!(reason.contains(said), "{call:?}: {reason}");
+    let engine = open_engine(table, &config, EnginePreference::Uring).unwrap();
+    let caps = engine.caps();
+    assert_eq!(caps.kind, EngineKind::Pread);
+    assert!(caps.fallbacks[0].contains(reason), "{caps:?}");
+    let slots = SlotArena::new(&arena, 0..report.bytes, report.bytes).unwrap();
+    let (reply, answers) = crossbeam_channel::bounded(1);
+    let place = Segment {
+        file: FileId(0),
+        offset: 5000,
+        bytes: 80_000,
+    };
+    let target = slots.acquire_any().unwrap();
+    engine.submit(ReadRequest::single(
+        place,
+        target,
+        ReadClass::Expert,
+        0,
+        reply,
+    ));
+    let done = answers.recv().unwrap();
+    done.result.unwrap();
+    let found = done.target.freeze(done.payload);
+    assert_eq!(found[..], vec![9_u8; 80_000][..]);
 }
 
 /// One request for more than 2 GiB, the most a single system call reads.

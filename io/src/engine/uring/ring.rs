@@ -9,7 +9,7 @@ use io_uring::{IoUring, opcode, types};
 
 use super::fixed::FixedTable;
 use super::op::{Op, Slab, bounce_buffers};
-use super::selftest::{self, FixedVerdict, give_up, push, wait};
+use super::selftest::{self, FixedVerdict, give_up, held_by_kernel, push, wait};
 use super::setup;
 use super::shared::RingShared;
 use crate::direct::{DirectFile, FileTable};
@@ -70,8 +70,8 @@ pub(super) struct RingThread {
     table: Arc<FileTable>,
     limits: Limits,
     in_flight_bytes: usize,
-    /// Entries for pieces that the kernel has and has not completed.
-    in_kernel: usize,
+    /// Entries for pieces in the ring that have not been completed.
+    in_ring: usize,
     /// Where the kernel puts the event counter; boxed, so that it stays put.
     event_count: Box<u64>,
     wake_armed: bool,
@@ -104,7 +104,7 @@ impl RingThread {
             table,
             limits,
             in_flight_bytes: 0,
-            in_kernel: 0,
+            in_ring: 0,
             event_count: Box::new(0),
             wake_armed: false,
             completions: Vec::with_capacity(2 * memory(u64::from(entries))),
@@ -154,7 +154,8 @@ impl RingThread {
         self.shared.wake();
         self.arm_wake();
         while self.wake_armed {
-            wait(&self.ring).map_err(|error| format!("waiting in the ring: {error}"))?;
+            wait(&self.ring)
+                .map_err(|error| format!("waiting in the ring: {}", setup::reason(&error)))?;
             self.collect();
             for (data, result) in std::mem::take(&mut self.completions) {
                 assert_eq!(data, WAKE, "nothing else is in the ring");
@@ -197,11 +198,17 @@ impl RingThread {
             if completion.user_data() == WAKE {
                 self.wake_armed = false;
             } else {
-                self.in_kernel -= 1;
+                self.in_ring -= 1;
             }
             self.completions
                 .push((completion.user_data(), completion.result()));
         }
+    }
+
+    /// Whether the kernel may still write into memory of ours.
+    fn is_held_by_kernel(&mut self) -> bool {
+        let pushed = self.in_ring + usize::from(self.wake_armed);
+        held_by_kernel(&mut self.ring, pushed) > 0
     }
 
     fn register(&mut self, addresses: &std::ops::Range<u64>) {
@@ -222,7 +229,7 @@ impl RingThread {
         let entry = opcode::Read::new(types::Fd(event), pointer.cast(), 8)
             .build()
             .user_data(WAKE);
-        push(&mut self.ring, &entry);
+        push(&mut self.ring, &entry).unwrap_or_else(|error| give_up(&error));
         self.wake_armed = true;
     }
 
@@ -302,8 +309,8 @@ impl RingThread {
                 .offset(step.offset)
                 .build(),
         };
-        push(&mut self.ring, &entry.user_data(file(index)));
-        self.in_kernel += 1;
+        push(&mut self.ring, &entry.user_data(file(index))).unwrap_or_else(|error| give_up(&error));
+        self.in_ring += 1;
     }
 
     fn completed(&mut self, index: usize, result: i32) {
@@ -400,10 +407,12 @@ fn apply_fault(op: &mut Op, answer: Result<usize, i32>) -> Result<usize, i32> {
 impl Drop for RingThread {
     /// Waits for the kernel: after this, nothing writes into memory of ours.
     /// Nothing is in flight unless the thread is unwinding from a panic; then
-    /// the requests are answered with an error as the slab is dropped.
+    /// the requests are answered with an error as the slab is dropped. What the
+    /// kernel never took, as on a system that forbids to enter a ring, it will
+    /// not take later: the ring is closed first.
     fn drop(&mut self) {
         self.shared.queue.close();
-        while self.wake_armed || self.in_kernel > 0 {
+        while self.is_held_by_kernel() {
             if self.wake_armed {
                 self.shared.wake();
             }

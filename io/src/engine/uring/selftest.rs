@@ -4,11 +4,13 @@
 //! submitted together and the first starts past the first page of a file; some
 //! sandboxes accept a ring and then never complete. Both are found here, on a real file.
 
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::fixed;
+use super::setup;
 use crate::arena::{HugeArena, PagePolicy};
 use crate::direct::{DirectFile, FileTable};
 use crate::lease::{SlotArena, WriteLease};
@@ -97,12 +99,12 @@ fn read_fixed(
         .offset(offset)
         .build()
         .user_data(file(index));
-        push(ring, &entry);
+        push(ring, &entry).map_err(|error| refused(ring, index, &error))?;
     }
     let mut results = [0; 3];
     let mut count = 0;
     while count < 3 {
-        wait(ring).unwrap_or_else(|error| give_up(&error));
+        wait(ring).map_err(|error| refused(ring, 3 - count, &error))?;
         for completion in ring.completion() {
             results[crate::units::memory(completion.user_data())] = completion.result();
             count += 1;
@@ -111,32 +113,49 @@ fn read_fixed(
     Ok((target, results))
 }
 
+/// Why the self-test failed: the kernel refused to work on `pushed` entries
+/// that have no completion yet. Ends the process if it has taken some of them.
+fn refused(ring: &mut IoUring, pushed: usize, error: &io::Error) -> String {
+    if held_by_kernel(ring, pushed) > 0 {
+        give_up(error);
+    }
+    format!("reading through the ring: {}", setup::reason(error))
+}
+
+/// How many of `pushed` entries without a completion the kernel has taken. The
+/// memory that the others name is still ours alone.
+pub(super) fn held_by_kernel(ring: &mut IoUring, pushed: usize) -> usize {
+    // More may be waiting after a self-test that failed: then nothing else was
+    // pushed, and the ring is about to be closed.
+    pushed.saturating_sub(ring.submission().len())
+}
+
 /// Puts an entry into the submission queue, making room if there is none.
-pub(super) fn push(ring: &mut IoUring, entry: &squeue::Entry) {
+pub(super) fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
     loop {
         // SAFETY: the memory that the entry names is owned by an operation
         // that is kept until its completion has been seen: the slab's, the
         // self-test's lease, or the ring thread's event counter.
         if unsafe { ring.submission().push(entry) }.is_ok() {
-            return;
+            return Ok(());
         }
-        submit(ring).unwrap_or_else(|error| give_up(&error));
+        submit(ring)?;
     }
 }
 
 /// Waits for one completion at least; transient refusals are waited out.
-pub(super) fn wait(ring: &IoUring) -> std::io::Result<()> {
+pub(super) fn wait(ring: &IoUring) -> io::Result<()> {
     retry(|| ring.submit_and_wait(1))
 }
 
-fn submit(ring: &IoUring) -> std::io::Result<()> {
+fn submit(ring: &IoUring) -> io::Result<()> {
     retry(|| ring.submit())
 }
 
 /// Tries before a ring that keeps refusing counts as broken: about ten seconds.
 const ENTER_TRIES_MAX: u32 = 10_000;
 
-fn retry(mut enter: impl FnMut() -> std::io::Result<usize>) -> std::io::Result<()> {
+fn retry(mut enter: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
     let mut tries = 0;
     loop {
         let Err(error) = enter() else {
@@ -158,7 +177,7 @@ fn retry(mut enter: impl FnMut() -> std::io::Result<usize>) -> std::io::Result<(
 /// Ends the process: the kernel may still write into memory of ours, and the
 /// ring that could tell when it has stopped does not answer. Going on could
 /// turn weights into garbage unnoticed.
-pub(super) fn give_up(error: &std::io::Error) -> ! {
+pub(super) fn give_up(error: &io::Error) -> ! {
     use std::io::Write;
     let _ = writeln!(
         std::io::stderr(),

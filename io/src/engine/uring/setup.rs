@@ -60,7 +60,8 @@ fn unknown_flag(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }
 
-fn reason(error: &io::Error) -> String {
+/// Why the kernel refuses, with what usually makes it.
+pub(super) fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOSYS) => "the kernel has none (ENOSYS)".into(),
         Some(libc::EPERM) => {
@@ -78,7 +79,12 @@ fn check_opcodes(ring: &IoUring) -> Result<(), String> {
     let mut probe = Probe::new();
     ring.submitter()
         .register_probe(&mut probe)
-        .map_err(|error| format!("the kernel does not list its operations: {error}"))?;
+        .map_err(|error| {
+            format!(
+                "the kernel does not list its operations: {}",
+                reason(&error)
+            )
+        })?;
     if probe.is_supported(opcode::Read::CODE) {
         Ok(())
     } else {

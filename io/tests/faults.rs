@@ -300,6 +300,9 @@ fn the_wrapper_s_errors_hit_the_requests_they_name() {
         }
     ));
     let error = stage.read_through(&faulty, 0, 1000).unwrap_err();
-    assert!(matches!(error, EngineError::Truncated { end: 0, .. }));
+    assert!(matches!(
+        error,
+        EngineError::Truncated { found_bytes: 0, .. }
+    ));
     stage.read_through(&faulty, 0, 1000).unwrap();
 }

@@ -131,13 +131,20 @@ pub(crate) fn finish_piece(
             }
             piece.request.landed(plan.payload_bytes);
         }
-        Verdict::Truncated { end } => piece.request.fail(EngineError::Truncated {
-            path: opened.path().to_path_buf(),
-            offset: wanted_offset,
-            bytes: file(plan.payload_bytes),
-            end,
-            opened_bytes: opened.len_bytes(),
-        }),
+        Verdict::Truncated { at } => {
+            let error = match opened.current_len_bytes() {
+                Ok(found_bytes) => EngineError::Truncated {
+                    path: opened.path().to_path_buf(),
+                    offset: wanted_offset,
+                    bytes: file(plan.payload_bytes),
+                    stopped_at: at,
+                    found_bytes,
+                    opened_bytes: opened.len_bytes(),
+                },
+                Err(error) => error,
+            };
+            piece.request.fail(error);
+        }
         Verdict::Failed { errno, tries } => piece.request.fail(EngineError::Read {
             path: opened.path().to_path_buf(),
             offset: plan.offset,

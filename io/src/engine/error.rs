@@ -104,10 +104,10 @@ pub enum EngineError {
 
     /// The file ended inside the wanted bytes.
     #[error(
-        "{}: wanted {bytes} bytes at offset {offset}, but the file ends at {end}; it had \
-         {opened_bytes} bytes when it was opened: it was truncated while in use; restore it and \
-         start again",
-        path.display()
+        "{}: wanted {bytes} bytes at offset {offset}, but {}; it had {opened_bytes} bytes when it \
+         was opened: it was truncated while in use; restore it and start again",
+        path.display(),
+        found_instead(*offset + *bytes, *stopped_at, *found_bytes)
     )]
     Truncated {
         /// The file.
@@ -116,8 +116,10 @@ pub enum EngineError {
         offset: u64,
         /// Bytes wanted.
         bytes: u64,
-        /// Where it ends now, as far as the read could tell.
-        end: u64,
+        /// Where a read brought nothing: its end then, or beyond.
+        stopped_at: u64,
+        /// Its length when that was noticed.
+        found_bytes: u64,
         /// Its length when it was opened.
         opened_bytes: u64,
     },
@@ -164,6 +166,16 @@ pub enum EngineError {
         /// Why.
         reason: String,
     },
+}
+
+/// What was found of a file that should reach to `wanted_end`.
+fn found_instead(wanted_end: u64, stopped_at: u64, found_bytes: u64) -> String {
+    if found_bytes < wanted_end {
+        format!("the file ends at {found_bytes}")
+    } else {
+        // Somebody is writing it anew.
+        format!("a read at {stopped_at} brought nothing, though it has {found_bytes} bytes again")
+    }
 }
 
 impl EngineError {

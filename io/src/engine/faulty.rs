@@ -264,7 +264,8 @@ impl Relay {
                 path,
                 offset,
                 bytes,
-                end: offset,
+                stopped_at: offset,
+                found_bytes: offset,
                 opened_bytes: opened.len_bytes(),
             })
     }

@@ -36,8 +36,8 @@ pub(crate) enum Verdict {
         /// Whether to leave the system a moment first.
         pause: bool,
     },
-    /// The file ends here.
-    Truncated { end: u64 },
+    /// A read at this offset brought nothing: the file ends there or before.
+    Truncated { at: u64 },
     /// It failed for good.
     Failed { errno: i32, tries: u32 },
 }
@@ -97,7 +97,7 @@ impl Transfer {
     pub(crate) fn advance(&mut self, answer: Result<usize, i32>) -> Verdict {
         match answer {
             Ok(0) => Verdict::Truncated {
-                end: self.offset + file(self.done),
+                at: self.offset + file(self.done),
             },
             Ok(count) => {
                 self.done += count;
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(transfer.advance(Ok(109)), Verdict::Continue);
         assert!(transfer.step().buffered);
         assert_eq!(transfer.step().bytes, 1, "just what is missing");
-        let end = (1 << 33) + 109;
-        assert_eq!(transfer.advance(Ok(0)), Verdict::Truncated { end });
+        let at = (1 << 33) + 109;
+        assert_eq!(transfer.advance(Ok(0)), Verdict::Truncated { at });
     }
 
     #[test]
@@ -241,13 +241,22 @@ mod tests {
             start in 0_usize..4096,
             wanted in 1_usize..100_000,
             direct: bool,
-            missing in 0_usize..3,
+            ending in 0_usize..4,
+            anywhere: prop::sample::Index,
             answers in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 1..64),
         ) {
             let plan = plan(start, wanted, direct);
             let needed = plan.payload_start + plan.payload_bytes;
+            // Where the file ends: behind the window, at the end of the payload
+            // or one byte before, or anywhere, before the window too.
+            let window_end = plan.offset + file(plan.bytes);
+            let file_bytes = match ending {
+                0 => window_end,
+                1 | 2 => plan.offset + file(needed + 1 - ending),
+                _ => window_end - file(anywhere.index(2 * plan.bytes + 1)),
+            };
             // How much of the window the file holds.
-            let held = if missing == 0 { plan.bytes } else { needed + 1 - missing };
+            let held = memory(file_bytes.saturating_sub(plan.offset));
             let mut transfer = Transfer::new(&plan);
             let mut have = 0;
             for round in 0..2_000_000 {
@@ -275,9 +284,10 @@ mod tests {
                         prop_assert!(have >= needed);
                         return Ok(());
                     }
-                    Verdict::Truncated { end } => {
+                    Verdict::Truncated { at } => {
                         prop_assert!(held < needed && have == held);
-                        prop_assert_eq!(end, plan.offset + file(held));
+                        // Where reading stopped is no length of the file.
+                        prop_assert_eq!(at, file_bytes.max(plan.offset));
                         return Ok(());
                     }
                     Verdict::Failed { errno, .. } => {

@@ -179,16 +179,23 @@ pub(super) fn a_file_cut_while_in_use(open: &OpenEngine<'_>, directory: &Path) {
         writer
             .and_then(|writer| writer.set_len(1_500_001))
             .expect("cutting a test file");
-        let error = bench.read(&whole).expect_err("cut");
-        let EngineError::Truncated {
-            path: named,
-            opened_bytes,
-            ..
-        } = &error
-        else {
-            panic!("{error:?}");
-        };
-        assert_eq!((named, *opened_bytes), (&path, 3_000_000));
+        // Around the new end, and far behind it.
+        for (offset, bytes) in [(0, 3_000_000), (1_500_000, 9), (2_700_000, 4096)] {
+            let error = bench.read(&[segment(0, offset, bytes)]).expect_err("cut");
+            let EngineError::Truncated {
+                path: named,
+                opened_bytes,
+                found_bytes,
+                ..
+            } = &error
+            else {
+                panic!("{error:?}");
+            };
+            assert_eq!((named, *opened_bytes), (&path, 3_000_000));
+            assert_eq!(*found_bytes, 1_500_001, "read at {offset}");
+            let text = error.to_string();
+            assert!(text.contains("the file ends at 1500001;"), "{text}");
+        }
         let start = bench.read(&[segment(0, 0, 1_000_000)]);
         start.expect("what is left can still be read");
         drop(bench);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, select};
-use k3_io::{ReadClass, ReadDone, ReadEngine, ReadLease, ReadRequest, SlotArena};
+use k3_io::{EngineError, ReadClass, ReadDone, ReadEngine, ReadLease, ReadRequest, SlotArena};
 use k3_models::{ExpertKey, LayerIndex};
 use parking_lot::Mutex;
 
@@ -22,6 +22,17 @@ pub(super) struct Channels {
     pub(super) deliveries: Sender<Delivery>,
     /// Answers of the engine, with room for every slot.
     pub(super) done: (Sender<ReadDone>, Receiver<ReadDone>),
+}
+
+/// Where a demanded expert was when its layer's demand came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// In a slot, cached.
+    Hit,
+    /// In a slot: a guess that was right and is complete.
+    Guessed,
+    /// On the disk, or on its way from there.
+    Awaited,
 }
 
 /// The cache's state; owned by its thread.
@@ -42,6 +53,8 @@ pub(super) struct CacheActor {
     /// Slots of the reads in flight, by tag.
     flights: HashMap<u64, SlotId>,
     sweep: u64,
+    /// Whether a read of the sweep has failed: it gets nothing more.
+    has_failed: bool,
     tags: Tags,
 }
 
@@ -72,6 +85,7 @@ impl CacheActor {
             held: vec![None; slot_count],
             flights: HashMap::new(),
             sweep: 0,
+            has_failed: false,
             tags: Tags::new(Party::Experts),
         }
     }
@@ -83,7 +97,7 @@ impl CacheActor {
                 recv(self.channels.mailbox) -> message => match message {
                     Ok(Message::Begin { sweep }) => self.begin(sweep),
                     Ok(Message::Demand { layer, picks }) => self.demand(layer, &picks),
-                    Ok(Message::Expect { experts }) => self.expected = experts.into(),
+                    Ok(Message::Expect { experts }) => self.expect(experts),
                     Ok(Message::Released(slot)) => self.released(slot),
                     Ok(Message::Stop) | Err(_) => break,
                 },
@@ -98,7 +112,9 @@ impl CacheActor {
 
     fn begin(&mut self, sweep: u64) {
         self.sweep = sweep;
+        self.has_failed = false;
         self.give_up();
+        self.table.begin_sweep();
     }
 
     /// Forgets what is wanted; reads in flight are withdrawn.
@@ -108,8 +124,15 @@ impl CacheActor {
         for tag in self.flights.keys() {
             self.engine.cancel(*tag);
         }
-        self.table.begin_sweep();
+        self.table.abandon();
         self.publish();
+    }
+
+    fn expect(&mut self, experts: Vec<ExpertKey>) {
+        // Compute may not have learnt yet that its sweep has failed.
+        if !self.has_failed {
+            self.expected = experts.into();
+        }
     }
 
     fn demand(&mut self, layer: LayerIndex, picks: &[u16]) {
@@ -118,11 +141,11 @@ impl CacheActor {
         let plan = self.table.demand(layer, picks);
         self.publish();
         for (_, slot) in plan.hits {
-            self.hand_over(slot, false);
+            self.hand_over(slot, Arrival::Hit);
         }
         for (_, slot) in plan.ahead {
             if self.table.state(slot) == SlotState::Resident {
-                self.hand_over(slot, true);
+                self.hand_over(slot, Arrival::Guessed);
             } else {
                 self.hurry(slot);
             }
@@ -188,7 +211,7 @@ impl CacheActor {
                 self.table.arrived(slot);
                 self.publish();
                 if is_awaited {
-                    self.hand_over(slot, true);
+                    self.hand_over(slot, Arrival::Awaited);
                 } else {
                     self.forget_if_empty(slot);
                 }
@@ -197,28 +220,37 @@ impl CacheActor {
                 drop(done.target);
                 self.table.failed(slot);
                 if is_awaited {
-                    // Compute gives the sweep up when it learns of it. A guess
-                    // that failed is read again if it is demanded.
-                    self.deliver(Err(error));
+                    // The sweep ends here: compute takes no more of it, so this
+                    // is the last it is sent. A guess that failed is read again
+                    // if it is demanded.
+                    self.has_failed = true;
+                    self.give_up();
+                    self.deliver(Err(error), true);
                 }
             }
         }
     }
 
     /// Leases a resident, demanded slot to compute.
-    fn hand_over(&mut self, slot: SlotId, was_read: bool) {
+    fn hand_over(&mut self, slot: SlotId, arrival: Arrival) {
         let key = self.table.lease(slot);
         let lease = self.held[slot.index()]
             .clone()
             .expect("a resident slot holds its expert");
         let releases = self.channels.releases.clone();
-        self.deliver(Ok(ExpertLease::new(key, slot, lease, was_read, releases)));
+        let was_read = arrival != Arrival::Hit;
+        let expert = ExpertLease::new(key, slot, lease, was_read, releases);
+        self.deliver(Ok(expert), arrival == Arrival::Awaited);
     }
 
-    fn deliver(&self, expert: Result<ExpertLease, k3_io::EngineError>) {
-        let sweep = self.sweep;
-        // Compute may be gone: then the mailbox is closed and ends the loop.
-        let _ = self.channels.deliveries.send(Delivery { sweep, expert });
+    fn deliver(&self, expert: Result<ExpertLease, EngineError>, was_awaited: bool) {
+        // There is room for every slot and the sweep's one error. Compute may
+        // be gone: then it has said so, or closed the mailbox.
+        let _ = self.channels.deliveries.send(Delivery {
+            sweep: self.sweep,
+            expert,
+            was_awaited,
+        });
     }
 
     fn released(&mut self, slot: SlotId) {

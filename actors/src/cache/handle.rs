@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 use k3_io::{ReadEngine, ReadLease};
 use k3_models::{ExpertDemand, ExpertKey};
 use parking_lot::Mutex;
@@ -89,7 +89,7 @@ pub struct ExpertCounts {
     pub hits: u64,
     /// Experts that were not.
     pub misses: u64,
-    /// Time compute waited for an expert.
+    /// Time compute waited for an expert that was being read.
     pub wait_seconds: f64,
 }
 
@@ -97,7 +97,7 @@ pub struct ExpertCounts {
 #[derive(Debug)]
 pub struct ExpertHandle {
     mailbox: Sender<Message>,
-    deliveries: Receiver<Delivery>,
+    pub(super) deliveries: Receiver<Delivery>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Mutex<CacheCounters>>,
     sweep: u64,
@@ -145,6 +145,8 @@ impl ExpertHandle {
     ///
     /// [`ActorError::Gone`] when the cache has died.
     pub fn begin(&mut self) -> Result<(), ActorError> {
+        // What is left over of sweeps that ended early makes room.
+        while self.deliveries.try_recv().is_ok() {}
         self.sweep += 1;
         self.remaining = 0;
         self.counts = ExpertCounts::default();
@@ -186,13 +188,14 @@ impl ExpertHandle {
     /// A failed read, or [`ActorError::Gone`].
     pub fn next_expert(&mut self) -> Result<Option<ExpertLease>, ActorError> {
         while self.remaining > 0 {
-            let delivery = match self.deliveries.try_recv() {
-                Ok(delivery) => delivery,
-                Err(_) => self.wait()?,
-            };
+            let (delivery, waited_seconds) = self.receive()?;
             // Left over from a sweep that was given up.
             if delivery.sweep != self.sweep {
                 continue;
+            }
+            // An expert that was resident costs the other thread's turn only.
+            if delivery.was_awaited {
+                self.counts.wait_seconds += waited_seconds;
             }
             let lease = delivery.expert?;
             self.remaining -= 1;
@@ -224,14 +227,17 @@ impl ExpertHandle {
         Arc::clone(&self.counters)
     }
 
-    fn wait(&mut self) -> Result<Delivery, ActorError> {
+    /// The next delivery, and how long it was waited for.
+    fn receive(&self) -> Result<(Delivery, f64), ActorError> {
+        if let Ok(delivery) = self.deliveries.try_recv() {
+            return Ok((delivery, 0.0));
+        }
         let start = Instant::now();
         let delivery = self
             .deliveries
             .recv()
             .map_err(|_| ActorError::Gone { name: NAME })?;
-        self.counts.wait_seconds += start.elapsed().as_secs_f64();
-        Ok(delivery)
+        Ok((delivery, start.elapsed().as_secs_f64()))
     }
 
     fn send(&self, message: Message) -> Result<(), ActorError> {
@@ -249,9 +255,11 @@ impl ExpertHandle {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
+        // Nobody takes a delivery from here on: one that is on its way must not
+        // keep the thread from its mailbox. Leases nobody took release their
+        // slots while they are dropped.
+        drop(std::mem::replace(&mut self.deliveries, never()));
         let _ = self.mailbox.send(Message::Stop);
-        // Leases nobody took release their slots while they are dropped.
-        while self.deliveries.try_recv().is_ok() {}
         thread
             .join()
             .map_err(|_| ActorError::Panicked { name: NAME })

@@ -12,6 +12,8 @@
 
 mod actor;
 mod handle;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -67,4 +69,6 @@ enum Message {
 struct Delivery {
     sweep: u64,
     expert: Result<ExpertLease, EngineError>,
+    /// Whether it was still to be read when it was demanded.
+    was_awaited: bool,
 }

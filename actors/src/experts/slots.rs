@@ -164,6 +164,15 @@ impl SlotTable {
     /// with [`arrived`](Self::arrived), [`failed`](Self::failed) and
     /// [`release`](Self::release).
     pub fn begin_sweep(&mut self) {
+        self.abandon();
+        self.layer = None;
+        self.policy.begin_sweep();
+    }
+
+    /// The walk through the layers has failed: nothing of it is waited for any
+    /// more, as [`begin_sweep`](Self::begin_sweep) says. It demands nothing
+    /// further.
+    pub fn abandon(&mut self) {
         for key in self.unread.drain() {
             self.policy.forget(key);
         }
@@ -172,8 +181,6 @@ impl SlotTable {
         }
         self.drop_ahead(|_| true);
         assert!(self.is_served() && self.ahead.is_empty());
-        self.layer = None;
-        self.policy.begin_sweep();
     }
 
     /// Takes the demand of `layer`: `picks` are the expert ids of all positions

@@ -31,7 +31,7 @@ pub(crate) struct RowReader {
     in_flight: usize,
     /// Payload bytes read for the sweep at hand.
     pub(crate) read_bytes: u64,
-    /// Time compute waited for rows of the sweep at hand.
+    /// Time compute waited for rows of the sweep at hand that were being read.
     pub(crate) wait_seconds: f64,
 }
 
@@ -96,15 +96,20 @@ impl RowReader {
     /// If no row is left.
     pub(crate) fn next(&mut self) -> Result<ReadLease, ActorError> {
         let tag = self.wanted.pop().expect("as many rows as positions");
+        self.take_arrived();
         let start = Instant::now();
+        let mut has_waited = false;
         let done = loop {
             if let Some(done) = self.arrived.remove(&tag) {
                 break done;
             }
+            has_waited = true;
             let done = self.receive();
             self.arrived.insert(done.tag, done);
         };
-        self.wait_seconds += start.elapsed().as_secs_f64();
+        if has_waited {
+            self.wait_seconds += start.elapsed().as_secs_f64();
+        }
         done.result?;
         self.read_bytes += self.row_bytes;
         Ok(done.target.freeze(done.payload))
@@ -117,6 +122,14 @@ impl RowReader {
         }
         self.arrived.clear();
         self.wanted.clear();
+    }
+
+    /// Files the rows that are there already.
+    fn take_arrived(&mut self) {
+        while let Ok(done) = self.done.1.try_recv() {
+            self.in_flight -= 1;
+            self.arrived.insert(done.tag, done);
+        }
     }
 
     fn receive(&mut self) -> ReadDone {

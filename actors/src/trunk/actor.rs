@@ -17,6 +17,7 @@ struct Entry {
     place: Place,
     state: EntryState,
     was_read: bool,
+    was_awaited: bool,
 }
 
 #[derive(Debug)]
@@ -165,10 +166,19 @@ impl TrunkActor {
                         .is_none_or(|entry| entry.place.sweep >= sweep),
                     "sweep {sweep} began while an older one was being handed over"
                 );
+                self.note_arrived(sweep);
             }
             Message::Waiting => self.hurry(),
             Message::Abort { sweep } => self.abort(sweep),
             Message::Stop => unreachable!("handled by the loop"),
+        }
+    }
+
+    /// Blocks that are there as their sweep begins are not waited for.
+    fn note_arrived(&mut self, sweep: u64) {
+        for entry in &mut self.queue {
+            let is_reading = matches!(entry.state, EntryState::Reading { .. });
+            entry.was_awaited &= is_reading || entry.place.sweep != sweep;
         }
     }
 
@@ -211,10 +221,12 @@ impl TrunkActor {
             let Some((state, was_read)) = self.ask(place.block) else {
                 return;
             };
+            let was_awaited = matches!(state, EntryState::Reading { .. });
             self.queue.push_back(Entry {
                 place,
                 state,
                 was_read,
+                was_awaited,
             });
             self.next = Place {
                 block: place.block + 1,
@@ -342,6 +354,7 @@ impl Entry {
             block: self.place.block,
             lease,
             was_read: self.was_read,
+            was_awaited: self.was_awaited,
         }
     }
 }

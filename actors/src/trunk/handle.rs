@@ -22,7 +22,7 @@ pub struct TrunkCounts {
     pub read_bytes: u64,
     /// Payload bytes of blocks that were in memory already.
     pub pinned_bytes: u64,
-    /// Time compute waited for a block.
+    /// Time compute waited for a block that was being read.
     pub wait_seconds: f64,
 }
 
@@ -126,15 +126,16 @@ impl TrunkHandle {
         assert_eq!(block, self.next, "blocks are taken in sweep order");
         assert!(block < self.end, "block {block} is not part of this sweep");
         loop {
-            let delivery = match self.deliveries.try_recv() {
-                Ok(delivery) => delivery,
-                Err(_) => self.wait()?,
-            };
+            let (delivery, waited_seconds) = self.receive()?;
             // Left over from a sweep that was aborted.
             if delivery.sweep < self.sweep {
                 continue;
             }
             assert_eq!((delivery.sweep, delivery.block), (self.sweep, block));
+            // A block that was in memory costs the other thread's turn only.
+            if delivery.was_awaited {
+                self.counts.wait_seconds += waited_seconds;
+            }
             let lease = delivery.lease?;
             self.next += 1;
             let bytes = lease.len() as u64;
@@ -153,15 +154,18 @@ impl TrunkHandle {
         &self.counts
     }
 
-    fn wait(&mut self) -> Result<Delivery, ActorError> {
+    /// The next delivery, and how long it was waited for.
+    fn receive(&self) -> Result<(Delivery, f64), ActorError> {
+        if let Ok(delivery) = self.deliveries.try_recv() {
+            return Ok((delivery, 0.0));
+        }
         self.send(Message::Waiting)?;
         let start = Instant::now();
         let delivery = self
             .deliveries
             .recv()
             .map_err(|_| ActorError::Gone { name: "k3-trunk" })?;
-        self.counts.wait_seconds += start.elapsed().as_secs_f64();
-        Ok(delivery)
+        Ok((delivery, start.elapsed().as_secs_f64()))
     }
 
     fn send(&self, message: Message) -> Result<(), ActorError> {

@@ -58,6 +58,9 @@ struct Delivery {
     /// Whether it was read for this sweep; false for a block that was in
     /// memory already.
     was_read: bool,
+    /// Whether it was still to be read, for this sweep or an earlier one, once
+    /// the sweep had begun.
+    was_awaited: bool,
 }
 
 /// What compute tells the streamer.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use k3_actors::ActorError;
 use k3_actors::bench::BenchError;
 use k3_actors::sim::ReplayError;
-use k3_config::{Bytes, ConfigError, GroupError, Origin, PlanRefusal, Shortfall};
+use k3_config::{Bytes, ConfigError, GroupError, Headroom, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
 use k3_io::{EngineError, IoError};
 use k3_kernels::Isa;
@@ -204,16 +204,15 @@ pub(crate) enum CliError {
     Plan(PlanRefusal),
     /// A plan beyond what the machine has.
     #[error(
-        "the plan reserves {planned}, but this machine has {available} to give ({limit}): the \
-         run would be killed half-way"
+        "the plan reserves {planned}, but this machine has {} to give ({headroom}): the run \
+         would be killed half-way",
+        .headroom.bytes
     )]
     OverPlan {
         /// Sum of the plan.
         planned: Bytes,
-        /// What there is.
-        available: Bytes,
-        /// What says so.
-        limit: String,
+        /// What there is, and what says so.
+        headroom: Headroom,
     },
     /// Nothing that could hold a run to its budget.
     #[error("nothing here can hold a run to its budget:{}", list(.reasons))]
@@ -450,9 +449,7 @@ impl CliError {
                 shortfall,
                 positions,
             } => remedies(shortfall, *positions),
-            Self::OverPlan { .. } => {
-                "lower --memory, use --memory auto, or free some memory".to_owned()
-            }
+            Self::OverPlan { headroom, .. } => over_plan_remedies(headroom).to_owned(),
             Self::Format(FormatError::Config { .. })
             | Self::Run(RunError::Format(FormatError::Config { .. })) => {
                 "use the config.json that came with the shards, or name it with --config".to_owned()
@@ -460,6 +457,18 @@ impl CliError {
             _ => return None,
         };
         Some(text)
+    }
+}
+
+/// The ways out of a plan beyond what there is.
+fn over_plan_remedies(headroom: &Headroom) -> &'static str {
+    match &headroom.group {
+        Some(group) if group.in_use > Bytes(0) => {
+            "lower --memory, use --memory auto, end what else runs in that control group, or \
+             raise its limit"
+        }
+        Some(_) => "lower --memory, use --memory auto, or raise the control group's limit",
+        None => "lower --memory, use --memory auto, or free some memory",
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_config::{
-    ArenaLayout, BudgetPlan, Bytes, HostCpu, HostMemory, MemoryBudget, ModelFootprint, Origin,
-    PlanRefusal, PositiveCount, Settings, Sourced,
+    ArenaLayout, BudgetPlan, Bytes, Headroom, HostCpu, HostMemory, MemoryBudget, ModelFootprint,
+    Origin, PlanRefusal, PositiveCount, Settings, Sourced,
 };
 use k3_formats::{KimiK3Config, ShardIndex};
 use k3_io::{EngineConfig, PagePolicy};
@@ -83,22 +83,15 @@ pub(crate) fn budget(settings: &Settings) -> Result<MemoryBudget, CliError> {
     Ok(settings.budget(|| HostMemory::read(Path::new("/")))?)
 }
 
-/// What a run may reserve before the machine ends it, and what says so: the
-/// memory available or a control group's limit, whichever is less. `None` where
-/// the kernel tells neither.
-pub(crate) fn headroom(host: &HostMemory, pages: PagePolicy) -> Option<(Bytes, String)> {
+/// What a run may reserve before the machine ends it, and what says so. `None`
+/// where the kernel does not tell.
+pub(crate) fn headroom(host: &HostMemory, pages: PagePolicy) -> Option<Headroom> {
     // Reserved huge pages are not among the memory available.
     let reserved = match (pages, host.hugepages_free, host.hugepage) {
         (PagePolicy::Hugetlb, Some(count), Some(page)) => count.saturating_mul(page.0),
         _ => 0,
     };
-    let available = host.available.map(|available| {
-        let bytes = Bytes(available.0.saturating_add(reserved));
-        (bytes, "MemAvailable".to_owned())
-    });
-    let limits = host.limits.iter();
-    let limits = limits.map(|limit| (limit.bytes, limit.path.display().to_string()));
-    limits.chain(available).min_by_key(|(bytes, _)| *bytes)
+    host.headroom(Bytes(reserved))
 }
 
 /// What the shard index holds in memory: 24 bytes for each tensor of an expert,

@@ -2,6 +2,8 @@
 
 use k3_io::EngineError;
 
+use crate::room::MemoryTaken;
+
 /// Why an actor could not do its part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,6 +11,9 @@ pub enum ActorError {
     /// A read failed.
     #[error(transparent)]
     Read(#[from] EngineError),
+    /// Others have taken memory that was planned.
+    #[error(transparent)]
+    MemoryTaken(#[from] MemoryTaken),
     /// The system refused a thread.
     #[error("cannot start thread {name}: {source}; raise the limit of processes (ulimit -u)")]
     Thread {

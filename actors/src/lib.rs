@@ -12,6 +12,7 @@
 //! | `lookahead` | the routers, kept to guess with |
 //! | [`source`] | both behind the trait the forward loop is fed from |
 //! | `prefault` | the helper that touches memory ahead of the reads |
+//! | `room` | whether that memory is still there |
 //! | [`supervisor`] | ordered start and stop |
 //! | [`mod@bench`] | what all of it achieves, against what it is made of |
 //!
@@ -33,6 +34,7 @@ pub mod gauges;
 mod lookahead;
 pub mod planning;
 mod prefault;
+mod room;
 mod rows;
 pub mod sim;
 pub mod source;
@@ -44,5 +46,6 @@ mod units;
 pub use error::ActorError;
 pub use gauges::StreamGauges;
 pub use prefault::PrefaultCounts;
+pub use room::MemoryTaken;
 pub use source::{StreamLease, StreamingSource, SweepReads};
 pub use supervisor::{ShutdownReport, StreamSettings, Supervisor};

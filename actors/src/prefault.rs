@@ -4,18 +4,20 @@
 //! as well. Left to the reads, that time would be the engine's. This thread
 //! touches the arenas in the order in which they fill, tells the engine how far
 //! it has come, so that it can register buffers, and ends. Memory that the
-//! system does not have is found here, as an error before the next sweep.
+//! system does not have, or no longer has, is found here: an error before the
+//! next sweep or layer, where the kernel would end the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use k3_io::{EngineError, HugeArena, PrefaultMethod, ReadEngine};
+use k3_io::{EngineError, HugeArena, PREFAULT_STEP_BYTES, PagePolicy, PrefaultMethod, ReadEngine};
 use k3_runtime::Cancel;
 use parking_lot::Mutex;
 
 use crate::error::ActorError;
+use crate::room::{AskRoom, MemoryTaken, Room, of_this_machine};
 
 const NAME: &str = "k3-prefault";
 
@@ -30,12 +32,21 @@ pub struct PrefaultCounts {
     pub seconds: f64,
 }
 
+/// Why planned memory could not be touched.
+#[derive(Debug, Clone)]
+enum Failure {
+    /// The system refused.
+    Refused(EngineError),
+    /// It would have ended the process.
+    Taken(MemoryTaken),
+}
+
 #[derive(Debug, Default)]
 struct State {
     counts: PrefaultCounts,
     /// Nothing may be touched ahead here: pages come with the first reads.
     is_refused: bool,
-    error: Option<EngineError>,
+    failure: Option<Failure>,
 }
 
 /// What others see of the helper.
@@ -45,8 +56,11 @@ pub(crate) struct PrefaultStatus(Arc<Mutex<State>>);
 impl PrefaultStatus {
     /// Whether memory could be had so far.
     pub(crate) fn check(&self) -> Result<(), ActorError> {
-        let error = self.0.lock().error.clone();
-        error.map_or(Ok(()), |error| Err(error.into()))
+        match self.0.lock().failure.clone() {
+            None => Ok(()),
+            Some(Failure::Refused(error)) => Err(error.into()),
+            Some(Failure::Taken(error)) => Err(error.into()),
+        }
     }
 
     pub(crate) fn counts(&self) -> PrefaultCounts {
@@ -112,7 +126,7 @@ impl Prefault {
         };
         let thread = std::thread::Builder::new()
             .name(NAME.to_owned())
-            .spawn(move || toucher.run(&arenas))
+            .spawn(move || toucher.run(&arenas, of_this_machine()))
             .map_err(|source| ActorError::Thread { name: NAME, source })?;
         Ok(Self {
             stop,
@@ -165,24 +179,18 @@ struct Toucher {
 }
 
 impl Toucher {
-    fn run(&self, arenas: &[Arc<HugeArena>]) {
+    fn run(&self, arenas: &[Arc<HugeArena>], ask: Box<AskRoom>) {
+        let mut room = Room::new(ask);
         let mut before_bytes = 0;
         for arena in arenas {
-            let touched = arena.prefault(0..arena.len_bytes(), |bytes| {
-                self.engine.memory_ready(arena, 0..bytes);
-                let counts = &mut self.status.0.lock().counts;
-                counts.touched_bytes = before_bytes + bytes as u64;
-                counts.seconds = self.started.elapsed().as_secs_f64();
-                !self.stop.is_requested()
-            });
-            match touched {
+            match self.touch(arena, before_bytes, &mut room) {
                 Ok(PrefaultMethod::FirstTouch) => {
                     self.status.0.lock().is_refused = true;
                     return;
                 }
                 Ok(PrefaultMethod::Populate | PrefaultMethod::LockUnlock) => {}
-                Err(error) => {
-                    self.status.0.lock().error = Some(error);
+                Err(failure) => {
+                    self.status.0.lock().failure = Some(failure);
                     return;
                 }
             }
@@ -192,6 +200,44 @@ impl Toucher {
             before_bytes += arena.len_bytes() as u64;
         }
     }
+
+    /// Touches `arena` after `before_bytes` of others, as far as there is room.
+    fn touch(
+        &self,
+        arena: &Arc<HugeArena>,
+        before_bytes: u64,
+        room: &mut Room,
+    ) -> Result<PrefaultMethod, Failure> {
+        let arena_bytes = arena.len_bytes();
+        // Reserved huge pages are set aside already: nobody else gets them.
+        let is_set_aside = arena.report().got == PagePolicy::Hugetlb;
+        let mut has_room = |from: usize| {
+            let bytes = (arena_bytes - from).min(PREFAULT_STEP_BYTES) as u64;
+            if is_set_aside || bytes == 0 {
+                return Ok(());
+            }
+            room.take(bytes, before_bytes + from as u64)
+        };
+        has_room(0).map_err(Failure::Taken)?;
+        let mut taken = None;
+        let touched = arena.prefault(0..arena_bytes, |bytes| {
+            self.engine.memory_ready(arena, 0..bytes);
+            {
+                let counts = &mut self.status.0.lock().counts;
+                counts.touched_bytes = before_bytes + bytes as u64;
+                counts.seconds = self.started.elapsed().as_secs_f64();
+            }
+            if self.stop.is_requested() {
+                return false;
+            }
+            taken = has_room(bytes).err();
+            taken.is_none()
+        });
+        match taken {
+            Some(taken) => Err(Failure::Taken(taken)),
+            None => touched.map_err(Failure::Refused),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -199,6 +245,7 @@ mod tests {
     use std::io::Write as _;
     use std::time::Duration;
 
+    use k3_config::{Bytes, Headroom};
     use k3_io::{DirectPolicy, EngineConfig, EnginePreference, FileTable, PagePolicy, open_engine};
 
     use super::*;
@@ -270,7 +317,7 @@ mod tests {
         let cancel = Cancel::default();
         helper.heed(&cancel);
         cancel.request();
-        toucher.run(&arenas);
+        toucher.run(&arenas, Box::new(|| None));
         // One step, and not the next arena.
         assert_eq!(status.counts().touched_bytes, ARENA_BYTES as u64);
         assert_eq!(arenas[1].resident().unwrap().resident_bytes, 0);
@@ -280,12 +327,40 @@ mod tests {
     fn memory_that_is_not_there_is_an_error_for_the_next_sweep() {
         let status = PrefaultStatus(Arc::new(Mutex::new(State::default())));
         status.check().unwrap();
-        status.0.lock().error = Some(EngineError::Prefault {
+        status.0.lock().failure = Some(Failure::Refused(EngineError::Prefault {
             offset: 0,
             bytes: 16 << 20,
             reason: "Cannot allocate memory".to_owned(),
-        });
+        }));
         let error = status.check().unwrap_err().to_string();
         assert!(error.contains("Cannot allocate memory"), "{error}");
+    }
+
+    #[test]
+    fn memory_that_others_take_meanwhile_is_not_touched() {
+        let status = PrefaultStatus(Arc::new(Mutex::new(State::default())));
+        let arenas = arenas();
+        let toucher = Toucher {
+            engine: engine(&arenas),
+            stop: Arc::new(Stop::default()),
+            status: status.clone(),
+            started: Instant::now(),
+        };
+        // Room for one arena at first, and then for none.
+        let rooms = Mutex::new(vec![0, 2 * ARENA_BYTES as u64]);
+        let ask = move || {
+            Some(Headroom {
+                bytes: Bytes(rooms.lock().pop().unwrap()),
+                group: None,
+            })
+        };
+        toucher.run(&arenas, Box::new(ask));
+        let resident = |at: usize| arenas[at].resident().unwrap().resident_bytes;
+        assert_eq!((resident(0), resident(1)), (ARENA_BYTES as u64, 0));
+        let error = status.check().unwrap_err();
+        assert!(
+            matches!(&error, ActorError::MemoryTaken(taken) if taken.touched.0 == ARENA_BYTES as u64),
+            "{error}"
+        );
     }
 }

@@ -111,6 +111,8 @@ impl WeightSource for StreamingSource {
     }
 
     fn demand(&mut self, demand: &ExpertDemand) -> Result<(), RunError> {
+        // The experts asked for may be the first to touch their slots.
+        self.memory.check()?;
         let experts = self
             .experts
             .as_mut()

@@ -7,6 +7,7 @@
 pub(crate) mod cgroup;
 mod cpu;
 pub(crate) mod files;
+mod headroom;
 mod kernel;
 mod storage;
 
@@ -21,6 +22,7 @@ use files::{Report, first_number, read_optional};
 
 pub use cgroup::{CgroupLimit, CgroupVersion};
 pub use cpu::{CpuCount, CpuQuota, HostCpu};
+pub use headroom::{GroupUse, Headroom};
 pub use kernel::HostKernel;
 pub use storage::StorageDevice;
 
@@ -95,6 +97,8 @@ pub struct HostMemory {
     pub swap_total: Option<Bytes>,
     /// Swap space that is not in use.
     pub swap_free: Option<Bytes>,
+    /// What of this process is resident: part of what its groups hold.
+    pub own_resident: Option<Bytes>,
     /// Size of a reserved huge page.
     pub hugepage: Option<Bytes>,
     /// Reserved huge pages that nobody uses.
@@ -114,7 +118,7 @@ pub struct HostMemory {
 pub struct AutoBudget {
     /// The budget: `available` less `reserve`.
     pub total: Bytes,
-    /// The smallest of the memory available and every limit.
+    /// The smallest of the memory available and what every limit leaves.
     pub available: Bytes,
     /// Which one that was: `MemAvailable`, or the path of the limit.
     pub limit: String,
@@ -137,6 +141,7 @@ impl HostMemory {
             available: bytes("MemAvailable"),
             swap_total: bytes("SwapTotal"),
             swap_free: bytes("SwapFree"),
+            own_resident: read_own_resident(root),
             hugepage: bytes("Hugepagesize"),
             hugepages_free: meminfo.count("HugePages_Free"),
             limits,
@@ -146,12 +151,8 @@ impl HostMemory {
         }
     }
 
-    /// The smallest of the memory available and every control group's limit,
-    /// less [`AUTO_RESERVE_PERCENT`] of it and at least [`AUTO_RESERVE_MIN`].
-    ///
-    /// Use that counts towards a group's limit is not subtracted: most of it
-    /// is page cache, which gives way, and the rest would make the same
-    /// command plan differently from one minute to the next.
+    /// The [`headroom`](Self::headroom), less [`AUTO_RESERVE_PERCENT`] of it
+    /// and at least [`AUTO_RESERVE_MIN`].
     ///
     /// # Errors
     ///
@@ -166,30 +167,24 @@ impl HostMemory {
         if let Some(problem) = in_the_way {
             return Err(ConfigError::HostMemoryUnknown(problem.clone()));
         }
-        let available = self
-            .available
+        let headroom = self
+            .headroom(Bytes(0))
             .expect("a missing MemAvailable is a memory problem");
-        let (available, limit) = self
-            .limits
-            .iter()
-            .map(|limit| (limit.bytes, limit.path.display().to_string()))
-            .fold((available, "MemAvailable".to_owned()), |least, limit| {
-                if limit.0 < least.0 { limit } else { least }
-            });
+        let available = headroom.bytes;
         let share = u128::from(available.0) * u128::from(AUTO_RESERVE_PERCENT) / 100;
         let share = Bytes(u64::try_from(share).expect("a share is less than the whole"));
         let reserve = share.max(AUTO_RESERVE_MIN);
         if available <= reserve {
             return Err(ConfigError::NothingLeft {
                 available,
-                limit,
+                limit: headroom.to_string(),
                 reserve,
             });
         }
         Ok(AutoBudget {
             total: Bytes(available.0 - reserve.0),
             available,
-            limit,
+            limit: headroom.name(),
             reserve,
         })
     }
@@ -253,6 +248,14 @@ fn read_meminfo(report: &mut Report<'_>) -> Meminfo {
         }
     }
     Meminfo(values)
+}
+
+/// Without it the own share of a group's use counts as somebody else's, which
+/// errs on the safe side.
+fn read_own_resident(root: &Path) -> Option<Bytes> {
+    let text = read_optional(&root.join("proc/self/status")).ok()??;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    first_number(line)?.checked_mul(1024).map(Bytes)
 }
 
 fn read_memlock(report: &mut Report<'_>) -> MemlockLimit {

@@ -43,8 +43,8 @@ pub use error::ConfigError;
 pub use footprint::{BlockFootprint, BlockKind, ModelFootprint};
 pub use host::{
     AUTO_RESERVE_MIN, AUTO_RESERVE_PERCENT, AutoBudget, CgroupLimit, CgroupVersion, CpuCount,
-    CpuQuota, HostCpu, HostKernel, HostMemory, HostProblem, MemlockLimit, ProblemArea,
-    StorageDevice, TransparentHugepages,
+    CpuQuota, GroupUse, Headroom, HostCpu, HostKernel, HostMemory, HostProblem, MemlockLimit,
+    ProblemArea, StorageDevice, TransparentHugepages,
 };
 pub use memory_group::{
     GROUP_PROCS, GroupError, GroupParent, GroupPeaks, GroupReader, GroupReading, MemoryGroup,

@@ -83,7 +83,9 @@ mod refusal;
 mod units;
 mod window;
 
-pub use arena::{HugeArena, PagePolicy, PageReport, PrefaultMethod, ResidentPages};
+pub use arena::{
+    HugeArena, PREFAULT_STEP_BYTES, PagePolicy, PageReport, PrefaultMethod, ResidentPages,
+};
 pub use checkpoint::{CONFIG_NAME, CheckpointFiles, INDEX_NAME, VOCABULARY_NAME, read_vocabulary};
 pub use direct::{DirectFile, DirectPolicy, FileId, FileTable};
 #[cfg(feature = "testing")]

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use k3_config::{Bytes, HostMemory};
+use k3_config::{Bytes, CgroupLimit, HostMemory};
 
 use crate::error::RunError;
 
@@ -34,14 +34,14 @@ impl MemoryNeed {
 ///
 /// # Errors
 ///
-/// [`RunError::DoesNotFit`] when `need` exceeds the memory available or a limit
-/// on the process.
+/// [`RunError::DoesNotFit`] when `need` exceeds the memory available or what a
+/// limit on the process leaves.
 pub fn check_memory(path: &Path, need: MemoryNeed) -> Result<(), RunError> {
     check_against(path, need, &HostMemory::read(Path::new("/")))
 }
 
 fn check_against(path: &Path, need: MemoryNeed, host: &HostMemory) -> Result<(), RunError> {
-    let limits = host.limits.iter().map(|limit| limit.bytes);
+    let limits = host.limits.iter().map(CgroupLimit::left);
     // A kernel that does not tell is no reason to refuse, but no allocator
     // gives more than this, whatever the machine.
     let addressable = Bytes(isize::MAX.unsigned_abs() as u64);
@@ -113,12 +113,14 @@ mod tests {
                 "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
             ),
             ("sys/fs/cgroup/job/memory.max", "1000\n"),
+            ("sys/fs/cgroup/job/memory.current", "300\n"),
+            ("sys/fs/cgroup/job/memory.stat", "inactive_file 100\n"),
         ]);
         let need = MemoryNeed {
-            weights_bytes: 1001,
+            weights_bytes: 801,
             ..MemoryNeed::default()
         };
-        assert_eq!(refused(need, &host), Some(1000));
+        assert_eq!(refused(need, &host), Some(800));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::ProblemArea;
-use super::files::Report;
+use super::files::{Report, first_number};
 use crate::bytes::Bytes;
 
 /// Version of the control group interface.
@@ -33,8 +33,20 @@ pub struct CgroupLimit {
     pub path: PathBuf,
     /// The limit.
     pub bytes: Bytes,
+    /// What the group holds of it now and would not give back: its use less
+    /// the page cache. Unknown where the kernel has no such file.
+    pub held: Option<Bytes>,
     /// Whose interface the file belongs to.
     pub version: CgroupVersion,
+}
+
+impl CgroupLimit {
+    /// What the group can still take. A use that is unknown counts as none.
+    #[must_use]
+    pub fn left(&self) -> Bytes {
+        let held = self.held.unwrap_or(Bytes(0));
+        Bytes(self.bytes.0.saturating_sub(held.0))
+    }
 }
 
 /// Version 1 writes "no limit" as the largest multiple of the page size below
@@ -214,6 +226,7 @@ pub(super) fn memory_limits(report: &mut Report<'_>) -> Vec<CgroupLimit> {
     let mut limits = Vec::new();
     for (version, levels) in group_levels(report, "memory", ProblemArea::Memory) {
         for (depth, level) in levels.iter().enumerate() {
+            let first = limits.len();
             match version {
                 CgroupVersion::V1 => {
                     read_limit(
@@ -233,6 +246,12 @@ pub(super) fn memory_limits(report: &mut Report<'_>) -> Vec<CgroupLimit> {
                     // Above `high` the kernel slows the group down until it
                     // has given pages back: a limit in all but name.
                     read_limit(report, &level.join("memory.high"), version, &mut limits);
+                }
+            }
+            if first < limits.len() {
+                let held = read_held(report, level, version);
+                for limit in &mut limits[first..] {
+                    limit.held = held;
                 }
             }
         }
@@ -283,6 +302,7 @@ fn add_limit(
         Ok(bytes) => limits.push(CgroupLimit {
             path: path.to_owned(),
             bytes: Bytes(bytes),
+            held: None,
             version,
         }),
         Err(_) => report.note(
@@ -291,6 +311,41 @@ fn add_limit(
             ProblemArea::Memory,
         ),
     }
+}
+
+/// What the group of `level`, those below it included, would not give back.
+///
+/// The kernel drops pages of files before it ends a process, so they are left
+/// out: without that a group in which files were read would always be full.
+/// Shared memory stays in, which is page cache by name only.
+fn read_held(report: &mut Report<'_>, level: &Path, version: CgroupVersion) -> Option<Bytes> {
+    let (usage, files) = match version {
+        CgroupVersion::V1 => (
+            "memory.usage_in_bytes",
+            ["total_inactive_file", "total_active_file"],
+        ),
+        CgroupVersion::V2 => ("memory.current", ["inactive_file", "active_file"]),
+    };
+    let path = level.join(usage);
+    let text = report.read_if_present(&path, ProblemArea::Memory)?;
+    let Ok(used_bytes) = text.trim().parse::<u64>() else {
+        let reason = format!("the use is `{}`, not a number of bytes", text.trim());
+        report.note(&path, &reason, ProblemArea::Memory);
+        return None;
+    };
+    let stat = report.read_if_present(&level.join("memory.stat"), ProblemArea::Memory);
+    let stat = stat.unwrap_or_default();
+    let value = |key: &str| {
+        stat.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+            .and_then(first_number)
+    };
+    // What is not said to be a file's page does not give way.
+    let file_bytes = files
+        .into_iter()
+        .filter_map(value)
+        .fold(0, u64::saturating_add);
+    Some(Bytes(used_bytes.saturating_sub(file_bytes)))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use policy::{PagePolicy, PageReport, ResidentPages};
-pub use prefault::PrefaultMethod;
+pub use prefault::{PREFAULT_STEP_BYTES, PrefaultMethod};
 pub(crate) use range::ArenaRange;
 
 use map::Mapping;

@@ -13,7 +13,7 @@ use crate::units::MIB;
 
 /// Bytes faulted in by one system call: long enough to amortise the call,
 /// short enough for progress and for a quick stop.
-const STEP_BYTES: usize = 16 * MIB;
+pub const PREFAULT_STEP_BYTES: usize = 16 * MIB;
 
 /// Largest step under RLIMIT_MEMLOCK: 64 KiB is the lowest limit in use.
 const LOCKED_STEP_BYTES: usize = 64 << 10;
@@ -51,7 +51,7 @@ impl HugeArena {
         let mut at = range.start / page * page;
         let last = range.end.next_multiple_of(page).min(self.len_bytes());
         while at < range.end {
-            let end = (at + STEP_BYTES).min(last);
+            let end = (at + PREFAULT_STEP_BYTES).min(last);
             let result = match method {
                 PrefaultMethod::Populate => self.mapping.populate(at..end),
                 _ => self.lock_steps(at..end),

@@ -1,7 +1,8 @@
 //! Every preset against this machine and its rates.
 
 use k3_config::{
-    Bytes, HostMemory, MemoryRequest, Origin, PlanRefusal, Prediction, Preset, Settings, Sourced,
+    Bytes, Headroom, HostMemory, MemoryRequest, Origin, PlanRefusal, Prediction, Preset, Settings,
+    Sourced,
 };
 use k3_io::PagePolicy;
 use serde::Serialize;
@@ -62,7 +63,7 @@ fn choose(
     model: Option<&Found>,
     settings: &Settings,
     host: &HostMemory,
-    headroom: Option<&(Bytes, String)>,
+    headroom: Option<&Headroom>,
     rates: &Rates<'_>,
 ) -> Result<Choice, CliError> {
     let mut choice = Choice {
@@ -109,11 +110,13 @@ fn choose(
 
 impl Choice {
     /// Whether the machine has `needed`.
-    fn judge(&mut self, needed: Bytes, headroom: Option<&(Bytes, String)>) {
+    fn judge(&mut self, needed: Bytes, headroom: Option<&Headroom>) {
         match headroom {
-            Some((available, limit)) if needed > *available => {
+            Some(room) if needed > room.bytes => {
                 self.obstacle = Some(format!(
-                    "it takes {needed}, and {limit} has {available} to give"
+                    "it takes {needed}, and {} has {} to give",
+                    room.name(),
+                    room.bytes
                 ));
             }
             // Where the kernel does not tell, nothing speaks against it.

@@ -93,7 +93,7 @@ impl Memory {
             swap_total: host.swap_total,
             swap_free: host.swap_free,
             limits: host.limits.clone(),
-            headroom: planning::headroom(host, pages).map(|(bytes, _)| bytes),
+            headroom: planning::headroom(host, pages).map(|room| room.bytes),
             auto,
             auto_problem,
             memlock: host.memlock,

@@ -108,7 +108,10 @@ fn memory(report: &Report) -> Vec<(&'static str, String)> {
     limits.dedup_by(|b, a| a.bytes == b.bytes && a.path.parent() == b.path.parent());
     for limit in limits.iter().take(LIMITS_MAX) {
         let name = limit_name(&limit.path);
-        rows.push(("limit", format!("{} by {name}", limit.bytes)));
+        let held = limit.held.map_or_else(String::new, |held| {
+            format!(", {} of it in use", short_bytes(held.0))
+        });
+        rows.push(("limit", format!("{} by {name}{held}", limit.bytes)));
     }
     if memory.limits.is_empty() {
         rows.push(("limit", "none of a control group".to_owned()));

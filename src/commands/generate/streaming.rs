@@ -231,11 +231,7 @@ impl Stopped {
 /// Refuses a plan that this machine would end half-way.
 pub(crate) fn check_headroom(planned: Bytes, pages: PagePolicy) -> Result<(), CliError> {
     match planning::headroom(&HostMemory::read(Path::new("/")), pages) {
-        Some((available, limit)) if planned > available => Err(CliError::OverPlan {
-            planned,
-            available,
-            limit,
-        }),
+        Some(headroom) if planned > headroom.bytes => Err(CliError::OverPlan { planned, headroom }),
         // A kernel that does not tell is no reason to refuse.
         _ => Ok(()),
     }

@@ -1,5 +1,6 @@
 //! What can go wrong on the command line, with exit code and way out.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -94,6 +95,16 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
+    },
+    /// A file that is larger than anything of its kind, or has no end.
+    #[error("{path}: more than {limit}, the most that is read of {what}")]
+    InputTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// What it was read as.
+        what: &'static str,
+        /// The most that is read.
+        limit: Bytes,
     },
     /// Text that is not UTF-8.
     #[error("{path}: not UTF-8 at byte {offset}")]
@@ -289,6 +300,17 @@ pub(crate) enum Positions {
     Sweep,
 }
 
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text += &format!(": {source}");
+        cause = source.source();
+    }
+    text
+}
+
 /// Entries below a message, one a line.
 fn list(entries: &[String]) -> String {
     let lines = entries.iter().map(|entry| format!("\n  - {entry}"));
@@ -423,6 +445,7 @@ impl CliError {
                 format!("name its directory with --tokenizer{instead}; {VOCABULARY_SOURCE}")
             }
             Self::NoVocabularyNamed => VOCABULARY_SOURCE.to_owned(),
+            Self::InputTooLarge { .. } => "check that this is the file that was meant".to_owned(),
             Self::NotUtf8 { .. } => "convert the file to UTF-8".to_owned(),
             Self::OutputIsInput { .. } => "name another file".to_owned(),
             Self::OutputInCheckpoint { .. } => {

@@ -1,10 +1,16 @@
 //! What the user gives to work on: text, ids, and where they come from.
 
-use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use k3_config::Bytes;
 
 use crate::error::CliError;
+
+/// Most that is read of what is not a regular file, whose end nobody knows.
+const STREAM_LIMIT: Bytes = Bytes(256 << 20);
 
 /// Characters of a faulty id that a message quotes.
 const QUOTED_CHARS: usize = 24;
@@ -150,32 +156,92 @@ fn quote(text: &str) -> String {
     quoted.escape_debug().to_string()
 }
 
+/// A kind of input, with the most that is read of it: a file named by mistake
+/// must not fill the memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InputKind {
+    what: &'static str,
+    limit: Bytes,
+}
+
+impl InputKind {
+    /// Text or ids: a prompt of the longest context is a tenth of this.
+    pub(crate) const PROMPT: Self = Self::new("a prompt", 256 << 20);
+    /// A trace: a million positions of a full model have 12 GB.
+    pub(crate) const TRACE: Self = Self::new("a trace", 16 << 30);
+    /// Settings are a page of text.
+    pub(crate) const SETTINGS: Self = Self::new("a settings file", 1 << 20);
+
+    const fn new(what: &'static str, bytes: u64) -> Self {
+        let limit = Bytes(bytes);
+        Self { what, limit }
+    }
+
+    /// Everything in `file`, which has `path`.
+    ///
+    /// # Errors
+    ///
+    /// More than the limit, and a read that fails. A file that is not regular
+    /// may have no end: no more than a prompt is read of one.
+    pub(crate) fn read(self, path: &Path, file: File) -> Result<Vec<u8>, CliError> {
+        let fail = |source| CliError::Unreadable {
+            path: path.to_owned(),
+            source,
+        };
+        let too_large = |what, limit| CliError::InputTooLarge {
+            path: path.to_owned(),
+            what,
+            limit,
+        };
+        let metadata = file.metadata().map_err(fail)?;
+        let (what, limit) = if metadata.is_file() {
+            // Known before anything is read.
+            if metadata.len() > self.limit.0 {
+                return Err(too_large(self.what, self.limit));
+            }
+            (self.what, self.limit)
+        } else if self.limit > STREAM_LIMIT {
+            ("what is no regular file", STREAM_LIMIT)
+        } else {
+            (self.what, self.limit)
+        };
+        let mut bytes = Vec::new();
+        let mut bounded = file.take(limit.0 + 1);
+        bounded.read_to_end(&mut bytes).map_err(fail)?;
+        if bytes.len() as u64 > limit.0 {
+            return Err(too_large(what, limit));
+        }
+        Ok(bytes)
+    }
+}
+
 /// The content of a file the user named, or of standard input for `-`.
 ///
 /// # Errors
 ///
-/// A file that cannot be read.
-pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, CliError> {
-    let (label, content) = if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        let read = io::stdin().lock().read_to_end(&mut bytes);
-        (PathBuf::from("standard input"), read.map(|_| bytes))
+/// A file that cannot be read, or is larger than any of its `kind`.
+pub(crate) fn read_bytes(path: &Path, kind: InputKind) -> Result<Vec<u8>, CliError> {
+    let (label, file) = if path == Path::new("-") {
+        // A second handle of it, as nothing else here reads standard input.
+        let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        (Path::new("standard input"), input)
     } else {
-        (path.to_owned(), fs::read(path))
+        (path, File::open(path))
     };
-    content.map_err(|source| CliError::Unreadable {
-        path: label,
+    let file = file.map_err(|source| CliError::Unreadable {
+        path: label.to_owned(),
         source,
-    })
+    })?;
+    kind.read(label, file)
 }
 
-/// As [`read_bytes`], as text.
+/// As [`read_bytes`], as the text of a prompt.
 ///
 /// # Errors
 ///
-/// A file that cannot be read or is not UTF-8.
+/// A file that cannot be read, is too large or is not UTF-8.
 pub(crate) fn read_text(path: &Path) -> Result<String, CliError> {
-    String::from_utf8(read_bytes(path)?).map_err(|error| CliError::NotUtf8 {
+    String::from_utf8(read_bytes(path, InputKind::PROMPT)?).map_err(|error| CliError::NotUtf8 {
         path: path.to_owned(),
         offset: error.utf8_error().valid_up_to(),
     })

@@ -1,11 +1,13 @@
 //! Settings: the file, the environment and the command line, in layers.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use k3_config::{ConfigError, SettingSources, SettingValues, Settings, SettingsFile};
 
 use crate::error::CliError;
+use crate::inputs::InputKind;
 
 /// Environment variable that names the settings file.
 const SETTINGS_VARIABLE: &str = "K3_SETTINGS";
@@ -43,11 +45,17 @@ pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<String, CliError> {
-    let text = std::fs::read_to_string(path);
-    Ok(text.map_err(|source| ConfigError::SettingsFile {
+    let unreadable = |source| ConfigError::SettingsFile {
         path: path.to_owned(),
         source,
-    })?)
+    };
+    // A file that is called "-" is a file: settings are not given by pipe.
+    let file = File::open(path).map_err(unreadable)?;
+    let bytes = InputKind::SETTINGS.read(path, file)?;
+    String::from_utf8(bytes).map_err(|error| CliError::NotUtf8 {
+        path: path.to_owned(),
+        offset: error.utf8_error().valid_up_to(),
+    })
 }
 
 /// As the XDG base directory specification has it.

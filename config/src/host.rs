@@ -47,6 +47,7 @@ pub enum ProblemArea {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostProblem {
     /// The file.
+    #[serde(serialize_with = "crate::lossy::path")]
     pub path: PathBuf,
     /// What was expected and found.
     pub reason: String,

@@ -20,7 +20,7 @@
 //! Map: [`bytes`](Bytes) · [`preset`](Preset) · [`budget`](MemoryBudget) ·
 //! [`footprint`](ModelFootprint) · [`plan`](BudgetPlan) ·
 //! [`host`](HostMemory) · [`memory_group`](GroupParent) · [`settings`](Settings) · [`origin`](Origin) ·
-//! [`choices`](Pins) · [`error`](ConfigError).
+//! [`choices`](Pins) · [`lossy`] · [`error`](ConfigError).
 #![forbid(unsafe_code)]
 
 mod budget;
@@ -29,6 +29,7 @@ mod choices;
 mod error;
 mod footprint;
 mod host;
+pub mod lossy;
 mod memory_group;
 mod names;
 mod origin;

@@ -18,6 +18,7 @@ pub enum Origin {
     /// A line of the settings file.
     File {
         /// The file.
+        #[serde(serialize_with = "crate::lossy::path")]
         path: PathBuf,
         /// The line, from 1.
         line: usize,

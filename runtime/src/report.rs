@@ -42,6 +42,8 @@ pub struct RunReport {
     pub generated_text: Option<String>,
     /// Why generation ended.
     pub stop_reason: StopReason,
+    /// What ended it, if it failed.
+    pub error: Option<String>,
     /// What the sweeps consumed.
     pub counts: CountsReport,
     /// Where the time went.
@@ -104,6 +106,8 @@ pub enum StopReason {
     Stop,
     /// The user asked to stop.
     Interrupted,
+    /// An error; what came before it is right.
+    Failed,
     /// Nothing was to be generated.
     Nothing,
 }

@@ -57,8 +57,10 @@ Exit codes:
   1    the run failed, or `compare` found a difference
   2    refused: usage, configuration or plan
   3    an output cannot be written
-  5    interrupted; the tokens so far and the report were kept
+  5    interrupted; the tokens so far and the report (--out, --json) were kept
   130  interrupted with nothing to keep
+A run that fails or is interrupted before its first token still leaves its
+report where --out or --json asked for one; dumps need the whole prompt.
 
 Environment:
   K3_MODEL     checkpoint directory when MODEL is not given

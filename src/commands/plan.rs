@@ -48,6 +48,7 @@ struct PlanReport {
 /// What was planned.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Model {
+    #[serde(serialize_with = "k3_config::lossy::path")]
     pub(super) path: PathBuf,
     /// Whether sizes are those of a checkpoint that is there.
     pub(super) weights_present: bool,

@@ -8,7 +8,7 @@ use k3_formats::ExpertTrace;
 use crate::cli::commands::ReplayArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::inputs::read_bytes;
+use crate::inputs::{InputKind, read_bytes};
 use crate::render::{short_bytes, table};
 use crate::stdout::Stdout;
 
@@ -23,7 +23,9 @@ const STEPS_MAX: usize = 64;
 ///
 /// A trace that cannot be read or does not go with the settings.
 pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
-    let trace = ExpertTrace::parse(&args.trace, &read_bytes(&args.trace)?)?;
+    let bytes = read_bytes(&args.trace, InputKind::TRACE)?;
+    let trace = ExpertTrace::parse(&args.trace, &bytes)?;
+    drop(bytes);
     let report = replay(
         &trace,
         &ReplaySettings {

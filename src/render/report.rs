@@ -216,6 +216,10 @@ fn percent(share: f64) -> String {
 fn prompt(report: &RunReport) -> String {
     let count = report.prompt_ids.len();
     let spent = report.timing.prefill_seconds;
+    if spent <= 0.0 {
+        let done = report.counts.positions;
+        return format!("{}, of which {done} were read", counted(count, "token"));
+    }
     format!(
         "{} in {}{}",
         counted(count, "token"),
@@ -234,6 +238,7 @@ fn generated(report: &RunReport) -> String {
         StopReason::Length => "as many as asked for",
         StopReason::Stop => "ended by a stop token",
         StopReason::Interrupted => "interrupted",
+        StopReason::Failed => "failed",
         StopReason::Nothing => return "nothing, as asked".to_owned(),
     };
     format!(

@@ -190,6 +190,7 @@ fn what_makes_a_run_impossible_ends_with_1() {
         assert_eq!(output.status.code(), Some(1), "{path}");
         let report = json(&output.stdout);
         assert_eq!(report["usable"], false);
+        assert!(report["recommended"].is_null(), "{path}");
         findings(&report, "impossible")
     };
     let part = tempfile::tempdir().unwrap();
@@ -205,6 +206,21 @@ fn what_makes_a_run_impossible_ends_with_1() {
     fs::write(&config, r#"{"model_type": "llama"}"#).unwrap();
     let said = fails(foreign.path().to_str().unwrap(), &[]);
     assert!(said.contains("config.json"), "{said}");
+
+    // Half a checkpoint, either half: a run of it would be refused.
+    let shards = tempfile::tempdir().unwrap();
+    copy(shards.path());
+    fs::remove_file(shards.path().join("config.json")).unwrap();
+    let said = fails(shards.path().to_str().unwrap(), &[]);
+    assert!(said.contains("no config.json"), "{said}");
+    let config = fixture("tiny").join("config.json").display().to_string();
+    let named = report(&[shards.path().to_str().unwrap(), "--config", &config]);
+    let command = named["recommended"]["command"].as_str().unwrap();
+    assert!(command.contains(&format!("--config {config}")), "{command}");
+    let lone = tempfile::tempdir().unwrap();
+    fs::copy(&config, lone.path().join("config.json")).unwrap();
+    let said = fails(lone.path().to_str().unwrap(), &[]);
+    assert!(said.contains("no shard"), "{said}");
 
     // A sequence that no preset has room for.
     let large = tempfile::tempdir().unwrap();
@@ -269,6 +285,38 @@ fn the_screen_fits_80_columns() {
     }
 }
 
+/// Whether the process holds a scratch file open.
+fn has_scratch(pid: u32) -> bool {
+    let Ok(handles) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    let targets = handles.filter_map(|handle| fs::read_link(handle.ok()?.path()).ok());
+    targets
+        .filter_map(|target| Some(target.to_str()?.contains(".k3-doctor-")))
+        .any(|is_scratch| is_scratch)
+}
+
+/// Nobody can clean up after SIGKILL: there must be nothing to clean up.
+#[test]
+fn a_kill_leaves_no_scratch_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = program()
+        .args(["doctor", "--scratch", "4G"])
+        .arg(dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !has_scratch(child.id()) {
+        assert!(started.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
+}
+
 /// An interrupted measurement ends at once and leaves nothing behind.
 #[test]
 fn ctrl_c_ends_it_and_removes_the_scratch_file() {
@@ -281,7 +329,7 @@ fn ctrl_c_ends_it_and_removes_the_scratch_file() {
         .spawn()
         .unwrap();
     let started = Instant::now();
-    while names(dir.path()).is_empty() {
+    while !has_scratch(child.id()) {
         assert!(started.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -193,7 +193,11 @@ fn an_io_error_in_the_third_read_of_a_layer_ends_the_run_with_its_place() {
     };
     names_the_drive(&output, &checkpoint, &offsets);
     assert!(output.stdout.is_empty(), "{:?}", output.stdout);
-    assert!(names(out.path()).is_empty(), "{:?}", names(out.path()));
+    // What there is to tell is kept all the same.
+    let kept = crate::common::json(&fs::read(&report).unwrap());
+    assert_eq!(kept["stop_reason"], "failed");
+    assert!(kept["error"].as_str().unwrap().contains("errno 5"));
+    assert_eq!(kept["generated_ids"].as_array().unwrap().len(), 0);
     // Nothing but that place was wrong.
     stdout_of(&args);
 }
@@ -241,6 +245,8 @@ fn a_shard_cut_short_after_the_start_is_an_error_not_a_wrong_token() {
     for engine in ["pread", "uring"] {
         let dir = copy_of_tiny();
         let model = dir.path().display().to_string();
+        let kept = tempfile::tempdir().unwrap();
+        let report = kept.path().join("run.json");
         let args = ["--ids", "3,4,5", "--gen", "1000", "--context", "4000"];
         let args = [&args[..], &["--ignore-eos", "--quiet", "--memory", "1G"]].concat();
         let right = stdout_of(&[&[tiny().as_str(), "--resident"], &args[..8]].concat()[..]);
@@ -248,6 +254,10 @@ fn a_shard_cut_short_after_the_start_is_an_error_not_a_wrong_token() {
         let mut child = program()
             .arg(&model)
             .args(&args)
+            .arg("--out")
+            .arg(&report)
+            .arg("--dump-trace")
+            .arg(kept.path().join("trace"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -270,6 +280,14 @@ fn a_shard_cut_short_after_the_start_is_an_error_not_a_wrong_token() {
         }
         let shown = shown.strip_suffix(b"\n").unwrap_or(&shown);
         assert!(right.starts_with(shown), "tokens of a cut shard");
+        // The report tells of what came before; a trace would be half of one.
+        assert_eq!(names(kept.path()), ["run.json"]);
+        let report = crate::common::json(&fs::read(&report).unwrap());
+        assert_eq!(report["stop_reason"], "failed");
+        let why = report["error"].as_str().unwrap();
+        assert!(why.contains(name) && why.contains("truncated"), "{why}");
+        let text = report["generated_text"].as_str().unwrap();
+        assert_eq!(text.trim_end().as_bytes(), shown.trim_ascii_end());
     }
 }
 

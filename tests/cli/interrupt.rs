@@ -104,40 +104,92 @@ fn tokens_and_report_are_kept() {
     assert_eq!(pairs % positions, 0);
 }
 
-#[test]
-fn before_the_first_token_nothing_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("run.json").display().to_string();
-    let ids = vec!["3"; 200_000].join(" ");
+/// Starts a run whose prompt takes minutes, in many short sweeps.
+fn start_long_prompt(extra: &[&str]) -> (tempfile::NamedTempFile, Child) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), ids).unwrap();
+    std::fs::write(file.path(), vec!["3"; 200_000].join(" ")).unwrap();
     let model = tiny();
-    let mut child = start(&[
-        &model,
-        "--ids-file",
-        file.path().to_str().unwrap(),
-        "--context",
-        "1000000",
-        "--chunk",
-        "8",
-        "--out",
-        &out,
-    ]);
+    let ids = file.path().to_str().unwrap();
+    let args = [&model, "--ids-file", ids, "--context", "1000000"];
+    let child = start(&[&args, &["--chunk", "8"][..], extra].concat());
+    (file, child)
+}
+
+fn said_by(child: &mut Child) -> String {
+    let mut said = String::new();
+    let stderr = child.stderr.as_mut().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn before_the_first_token_a_report_is_kept_where_one_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (out, logits, trace) = (path("run.json"), path("logits"), path("trace"));
+    let outputs = ["--out", &out, "--dump-logits", &logits, "--all-positions"];
+    let extra = [&outputs[..], &["--dump-trace", &trace]].concat();
+    let (_ids, mut child) = start_long_prompt(&extra);
     wait_for("the run", || unfinished_exists(dir.path()));
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(300));
     interrupt(&child);
     let (code, elapsed) = wait(&mut child);
-    assert_eq!(code, Some(130));
+    let said = said_by(&mut child);
+    assert_eq!(code, Some(5), "{said}");
     assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
-    assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
-    let mut said = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    assert!(said.contains("interrupted"), "{said}");
+    // Half a dump would pass for a whole one.
+    assert_eq!(names(dir.path()), ["run.json"]);
+    let report = json(&std::fs::read(dir.path().join("run.json")).unwrap());
+    assert_eq!(report["stop_reason"], "interrupted");
+    assert!(report["error"].is_null());
+    assert_eq!(ids_of(&report["generated_ids"]).len(), 0);
+    assert!(count_of(&report["counts"]["positions"]) < 200_000);
+    assert!(said.contains("200000 tokens, of which "), "{said}");
+}
+
+#[test]
+fn before_the_first_token_there_is_nothing_to_keep_otherwise() {
+    let (_ids, mut child) = start_long_prompt(&[]);
+    std::thread::sleep(Duration::from_secs(2));
+    interrupt(&child);
+    let (code, elapsed) = wait(&mut child);
+    let said = said_by(&mut child);
+    assert_eq!(code, Some(130), "{said}");
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    assert!(said.contains("nothing was kept"), "{said}");
+}
+
+/// The very first sweep, of seconds: what the device read until then is told.
+#[test]
+fn the_first_sweep_ends_within_a_second_with_a_partial_report() {
+    let model = tempfile::tempdir().unwrap();
+    wide_model(model.path());
+    let model = model.path().display().to_string();
+    let ids = vec!["3"; 1500].join(",");
+    let args = [&model, "--ids", &ids, "--chunk", "1500", "--trunk-gb", "0"];
+    let small = [
+        "--slots",
+        "4",
+        "--block-bytes",
+        "65536",
+        "--quiet",
+        "--json",
+    ];
+    let mut child = start(&[&args[..], &small].concat());
+    std::thread::sleep(Duration::from_millis(1500));
+    interrupt(&child);
+    let (code, elapsed) = wait(&mut child);
+    let said = said_by(&mut child);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    let mut stdout = Vec::new();
+    let mut pipe = child.stdout.take().unwrap();
+    pipe.read_to_end(&mut stdout).unwrap();
+    let report = json(&stdout);
+    assert_eq!(report["stop_reason"], "interrupted");
+    assert_eq!(count_of(&report["counts"]["positions"]), 0);
+    let read = &report["streaming"]["bytes"]["device_bytes"];
+    assert!(read.as_u64() > Some(0), "{report}");
 }
 
 #[test]

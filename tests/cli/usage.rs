@@ -407,3 +407,92 @@ fn settings_without_effect_are_noted() {
         "{said}"
     );
 }
+
+/// JSON is Unicode and paths need not be: a report must not be lost for one.
+#[test]
+fn paths_that_are_not_unicode_end_up_in_json() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let odd = |name: &[u8]| dir.path().join(OsString::from_vec(name.to_vec()));
+    let (model, config) = (odd(b"m\xff"), odd(b"c\xff.json"));
+    let (settings, large) = (odd(b"s\xff.toml"), odd(b"w\xff.bin"));
+    std::os::unix::fs::symlink(fixture("tiny"), &model).unwrap();
+    std::fs::copy(fixture("tiny").join("config.json"), &config).unwrap();
+    std::fs::write(&settings, "memory = \"2G\"\n").unwrap();
+    std::fs::write(&large, b"some bytes".repeat(2 << 20)).unwrap();
+    let path = |path: &std::path::Path| path.as_os_str().to_owned();
+    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    let cases = [
+        [
+            words(&["--ids", "3,4", "--json", "--quiet"]),
+            vec![path(&model)],
+        ],
+        [words(&["plan", "--json"]), vec![path(&model)]],
+        [words(&["plan", "--json", "--config"]), vec![path(&config)]],
+        [
+            words(&["plan", &tiny(), "--json", "--settings"]),
+            vec![path(&settings)],
+        ],
+        [words(&["inspect", "--json"]), vec![path(&model)]],
+        [words(&["doctor", "--json"]), vec![path(&model)]],
+        [words(&["bench", "disk", "--json"]), vec![path(&large)]],
+        [words(&["bench", "disk"]), vec![path(&large)]],
+    ];
+    for args in cases {
+        let output = k3().args(args.concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            shown.contains('\u{fffd}') || args[0] == words(&["bench", "disk"]),
+            "{shown}"
+        );
+    }
+    // A file that names itself in the report of a run.
+    let out = dir.path().join("run.json");
+    let output = k3()
+        .args(["--ids", "3,4", "--gen", "3", "--quiet", "--out"])
+        .args([&out, std::path::Path::new(&tiny())])
+        .arg("--settings")
+        .arg(&settings)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(out.exists());
+}
+
+#[test]
+fn inputs_without_an_end_are_refused_with_the_most_that_is_read() {
+    let model = tiny();
+    let cases: [(&[&str], &str); 5] = [
+        (&["replay", "/dev/zero"], "256.00 MiB"),
+        (&[&model, "--ids-file", "/dev/zero"], "256.00 MiB"),
+        (&[&model, "--prompt-file", "/dev/zero"], "256.00 MiB"),
+        (
+            &[&model, "--ids", "3", "--settings", "/dev/zero"],
+            "1.00 MiB",
+        ),
+        (&["plan", &model, "--settings", "/dev/zero"], "1.00 MiB"),
+    ];
+    for (args, most) in cases {
+        let said = refusal(2, args);
+        assert!(
+            said.contains("/dev/zero: more than") && said.contains(most),
+            "{said}"
+        );
+    }
+    // Of a regular file the length is known: nothing of it is read.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sparse");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let path = path.display().to_string();
+    for args in [&["replay", &path][..], &[&model, "--ids-file", &path]] {
+        let started = std::time::Instant::now();
+        let said = refusal(2, args);
+        assert!(said.contains("more than"), "{said}");
+        assert!(started.elapsed().as_secs() < 10);
+    }
+}

@@ -30,6 +30,7 @@ pub enum CgroupVersion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CgroupLimit {
     /// The file that states it.
+    #[serde(serialize_with = "crate::lossy::path")]
     pub path: PathBuf,
     /// The limit.
     pub bytes: Bytes,

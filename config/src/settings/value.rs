@@ -56,7 +56,7 @@ impl fmt::Display for PositiveCount {
 /// Folders, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
-pub struct PathList(pub Vec<PathBuf>);
+pub struct PathList(#[serde(serialize_with = "crate::lossy::paths")] pub Vec<PathBuf>);
 
 impl fmt::Display for PathList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -31,6 +31,7 @@ const GIGA: f64 = 1e9;
 #[derive(Debug, Serialize)]
 struct DiskReport {
     report_version: u32,
+    #[serde(serialize_with = "k3_config::lossy::path")]
     path: PathBuf,
     files: usize,
     file_bytes: u64,
@@ -63,7 +64,7 @@ pub(super) fn run(args: &DiskArgs, watch: &Watch) -> Result<Exit, CliError> {
     let table = FileTable::open(&files, DirectPolicy::Probe).map_err(BenchError::from)?;
     let report = measure(args, path, &Arc::new(table), watch, &cancel)?;
     Finished {
-        json: serde_json::to_string_pretty(&report).expect("plain data serialises") + "\n",
+        report: &report,
         text: render(&report),
         passed: report.passed,
         interrupted: report.interrupted,

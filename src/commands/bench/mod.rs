@@ -18,6 +18,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output_file::OutputFile;
 use crate::stdout::Stdout;
+use serde::Serialize;
 use watch::Watch;
 
 /// Measures.
@@ -40,21 +41,25 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
 }
 
 /// A result as it leaves the program.
-struct Finished {
-    json: String,
+struct Finished<'a, R: Serialize> {
+    /// As data.
+    report: &'a R,
+    /// To read.
     text: String,
     /// Whether the limit was kept everywhere.
     passed: bool,
     interrupted: bool,
 }
 
-impl Finished {
+impl<R: Serialize> Finished<'_, R> {
     /// Writes the result where it was asked for.
     fn hand_over(self, args: &ResultArgs, file: Option<OutputFile>) -> Result<Exit, CliError> {
-        let shown = if args.json { &self.json } else { &self.text };
+        let json =
+            || serde_json::to_string_pretty(self.report).expect("plain data serialises") + "\n";
+        let shown = if args.json { &json() } else { &self.text };
         let shown = Stdout.write(shown.as_bytes());
         if let Some(mut file) = file {
-            file.write(self.json.as_bytes())?;
+            file.write(json().as_bytes())?;
             file.commit()?;
         }
         shown?;

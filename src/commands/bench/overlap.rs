@@ -56,6 +56,7 @@ pub(super) struct OverlapReport {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Model {
+    #[serde(serialize_with = "k3_config::lossy::path")]
     pub(super) path: PathBuf,
     pub(super) identity: String,
     pub(super) layers: usize,
@@ -110,7 +111,7 @@ pub(super) fn run(args: &OverlapArgs, watch: &Watch) -> Result<Exit, CliError> {
     let file = prepared.output(args)?;
     let report = measure(args, &prepared, watch, &cancel)?;
     Finished {
-        json: serde_json::to_string_pretty(&report).expect("plain data serialises") + "\n",
+        report: &report,
         text: overlap_text::render(&report),
         passed: report.passed,
         interrupted: report.interrupted,

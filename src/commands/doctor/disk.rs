@@ -40,6 +40,7 @@ pub(super) struct Reader {
     pub(super) registrable_bytes: u64,
     pub(super) registered_bytes: u64,
     /// The file that the engine was started on.
+    #[serde(serialize_with = "k3_config::lossy::path")]
     pub(super) tried_on: PathBuf,
     /// What it does without, one sentence each.
     pub(super) fallbacks: Vec<String>,
@@ -90,6 +91,7 @@ pub(super) struct Disk {
     pub(super) file_count: usize,
     pub(super) file_bytes: u64,
     /// One of the files.
+    #[serde(serialize_with = "k3_config::lossy::path")]
     pub(super) first_file: PathBuf,
     /// Whether reads bypassed the page cache: otherwise the rates may be the
     /// memory's.

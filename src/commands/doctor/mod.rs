@@ -174,6 +174,9 @@ fn examine(args: &DoctorArgs, settings: &Settings, cancel: &Cancel) -> Result<Re
         .findings
         .iter()
         .all(|finding| finding.severity != Severity::Impossible);
+    if !report.usable {
+        report.recommended = None;
+    }
     Ok(report)
 }
 
@@ -208,10 +211,13 @@ fn model(
 /// The command line of a run that is recommended.
 fn command(args: &DoctorArgs, target: &Target, choice: &Choice) -> String {
     let mut words = vec!["k3".to_owned()];
-    let path = target.path.as_deref().filter(|path| path.is_dir());
+    let path = target.path.as_deref().filter(|_| target.is_model(args));
     words.push(path.map_or_else(|| "MODEL".to_owned(), quoted));
     for root in &args.roots {
         words.extend(["--root".to_owned(), quoted(root)]);
+    }
+    if let Some(config) = &args.config {
+        words.extend(["--config".to_owned(), quoted(config)]);
     }
     words.extend(["--preset".to_owned(), choice.preset.name().to_owned()]);
     if let Some(context) = args.context {

@@ -358,7 +358,7 @@ fn push_recommended(text: &mut String, report: &Report) {
         Some(Recommended { preset, command }) => {
             writeln!(text, "recommended: {preset}\n  {}", escape::line(command)).expect(WRITE);
         }
-        None => text.push_str("recommended: nothing, as no preset fits\n"),
+        None => text.push_str("recommended: nothing, as no run is possible\n"),
     }
 }
 

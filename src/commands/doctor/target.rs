@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +14,6 @@ use super::findings::Finding;
 use crate::cli::commands::DoctorArgs;
 use crate::commands::named_model;
 use crate::error::CliError;
-use crate::interrupt::{forget_unfinished, note_unfinished};
 
 /// Files of a directory without shards that are measured, the largest.
 const FILES_MAX: usize = 256;
@@ -27,9 +27,11 @@ pub(super) struct Target {
     pub(super) path: Option<PathBuf>,
     /// Files whose disks are measured.
     pub(super) files: Vec<PathBuf>,
-    /// Shards that are not there.
+    /// Whether they are a checkpoint's.
+    pub(super) has_shards: bool,
+    /// What a checkpoint lacks.
     pub(super) missing: Option<Finding>,
-    /// Removed when the measuring is over.
+    /// Gone when the measuring is over.
     scratch: Option<Scratch>,
 }
 
@@ -48,6 +50,7 @@ impl Target {
         let path = named_model(args.path.as_deref());
         let mut target = Self {
             files: Vec::new(),
+            has_shards: false,
             missing: None,
             scratch: None,
             path,
@@ -63,6 +66,9 @@ impl Target {
             }
             None => {}
         }
+        if target.missing.is_none() && args.config.is_none() {
+            target.missing = target.half();
+        }
         if let Some(bytes) = args.scratch {
             let directory = match &target.path {
                 Some(path) if path.is_dir() => path.clone(),
@@ -70,7 +76,7 @@ impl Target {
                 None => PathBuf::from("."),
             };
             let scratch = Scratch::write(&directory, bytes.0, cancel)?;
-            target.files = vec![scratch.path.clone()];
+            target.files = vec![scratch.path()];
             target.scratch = Some(scratch);
         }
         Ok(target)
@@ -82,6 +88,7 @@ impl Target {
             Ok(files) => {
                 let paths = files.shards.iter().map(|shard| shard.label().to_owned());
                 self.files = paths.collect();
+                self.has_shards = true;
             }
             Err(error @ (IoError::NoShards { .. } | IoError::MissingShards { .. })) => {
                 if matches!(error, IoError::MissingShards { .. }) {
@@ -96,6 +103,29 @@ impl Target {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    /// A checkpoint of which only shards or only the configuration is there.
+    fn half(&self) -> Option<Finding> {
+        let path = self.path.as_deref().filter(|path| path.is_dir())?;
+        let shown = path.display();
+        match (self.has_shards, self.model_directory().is_some()) {
+            (true, false) => Some(Finding::impossible(
+                format!("{shown}: there are shards, but no {CONFIG_NAME}"),
+                "fetch the config.json that came with the shards, or name it with --config",
+            )),
+            (false, true) => Some(Finding::impossible(
+                format!("{shown}: there is {CONFIG_NAME}, but no shard"),
+                "fetch the shards, or name where they lie with --root; a configuration without \
+                 them is examined with --config",
+            )),
+            _ => None,
+        }
+    }
+
+    /// Whether a run with these arguments finds its files in `path`.
+    pub(super) fn is_model(&self, args: &DoctorArgs) -> bool {
+        self.has_shards && (args.config.is_some() || self.model_directory().is_some())
     }
 
     /// The directory that a model is looked for in.
@@ -139,10 +169,11 @@ fn regular_files(directory: &Path) -> Result<Vec<PathBuf>, CliError> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// A file that was written to be measured, removed when dropped.
+/// A file that was written to be measured. It has no name from the start, so
+/// that the system takes it back however this process ends.
 #[derive(Debug)]
 struct Scratch {
-    path: PathBuf,
+    file: File,
 }
 
 impl Scratch {
@@ -158,26 +189,23 @@ impl Scratch {
             .create_new(true)
             .open(&path)
             .map_err(fail)?;
-        note_unfinished(&path);
-        let scratch = Self { path: path.clone() };
-        if !fill(file, bytes, cancel).map_err(fail)? {
+        fs::remove_file(&path).map_err(fail)?;
+        let mut scratch = Self { file };
+        if !fill(&mut scratch.file, bytes, cancel).map_err(fail)? {
             return Err(CliError::MeasuringInterrupted);
         }
         Ok(scratch)
     }
-}
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // It may have been removed by somebody else.
-        let _ = fs::remove_file(&self.path);
-        forget_unfinished(&self.path);
+    /// Where the kernel lets this process open it once more.
+    fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 }
 
 /// Writes `bytes` that no drive can shrink, to the disk itself; whether it was
 /// not interrupted.
-fn fill(mut file: File, bytes: u64, cancel: &Cancel) -> io::Result<bool> {
+fn fill(file: &mut File, bytes: u64, cancel: &Cancel) -> io::Result<bool> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut buffer = vec![0; WRITE_BYTES];
     let mut left = bytes;
@@ -216,12 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_file_is_as_long_as_asked_and_goes() {
+    fn a_scratch_file_is_as_long_as_asked_and_has_no_name() {
         let dir = tempfile::tempdir().unwrap();
         let bytes = WRITE_BYTES as u64 + 5;
         let scratch = Scratch::write(dir.path(), bytes, &Cancel::default()).unwrap();
-        assert_eq!(fs::metadata(&scratch.path).unwrap().len(), bytes);
-        drop(scratch);
+        assert_eq!(fs::metadata(scratch.path()).unwrap().len(), bytes);
         assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
 
         let cancel = Cancel::default();

@@ -102,11 +102,15 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     if !args.output.quiet {
         render::report::print(&report, args.output.per_token, Style::detect());
     }
-    Ok(match done.stop {
-        _ if failed => Exit::Failed,
-        StopReason::Interrupted if !done.output_closed => Exit::InterruptedKept,
-        _ => Exit::Done,
-    })
+    let is_kept = !done.generated_ids.is_empty() || args.output.json || args.output.out.is_some();
+    match (done.error, done.stop) {
+        (Some(error), _) => Err(error),
+        _ if failed => Ok(Exit::Failed),
+        (None, StopReason::Interrupted) if done.output_closed => Ok(Exit::Done),
+        (None, StopReason::Interrupted) if is_kept => Ok(Exit::InterruptedKept),
+        (None, StopReason::Interrupted) => Err(CliError::Interrupted),
+        _ => Ok(Exit::Done),
+    }
 }
 
 fn run_facts(request: &Request, args: &GenerateArgs) -> RunFacts {
@@ -182,7 +186,7 @@ fn bind(
     )?)
 }
 
-/// Neither a part of a load nor of the first step is worth keeping.
+/// Of a load that was cut short nothing is worth keeping.
 fn nothing_to_keep(error: CliError) -> CliError {
     match error {
         CliError::Run(RunError::Cancelled) => CliError::Interrupted,
@@ -289,8 +293,8 @@ impl Run<'_> {
         let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
         let live = self.live.clone();
         let mut generation = Generation::new(request, args, session, outputs, stream, live)?;
-        let stop = generation.run()?;
-        let mut done = generation.finish(stop);
+        let ended = generation.run();
+        let mut done = generation.finish(ended);
         done.timing.load_seconds = load_seconds;
         Ok(done)
     }

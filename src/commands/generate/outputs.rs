@@ -46,6 +46,12 @@ impl Outputs {
             .map_or(Ok(()), |file| file.write_f32s(logits))
     }
 
+    /// Has no dump appear: what was to be in them is not all there.
+    pub(super) fn drop_dumps(&mut self) {
+        self.logits = None;
+        self.trace = None;
+    }
+
     /// Writes what is left and lets all files appear.
     ///
     /// # Errors

@@ -37,6 +37,8 @@ pub(super) struct Generation<'a, S: Reads> {
     teacher_forced: Option<TeacherForcedReport>,
     /// What others see of the run.
     live: Live,
+    /// Whether the whole prompt has been read.
+    prompt_is_done: bool,
     /// Picks of the sweeps that finished.
     trace_len: usize,
     output_closed: bool,
@@ -51,6 +53,8 @@ pub(super) struct Done {
     pub text: Option<String>,
     /// Why it ended.
     pub stop: StopReason,
+    /// What ended it, if it failed.
+    pub error: Option<CliError>,
     /// What was consumed.
     pub counts: CountsReport,
     /// Where the time went, without loading.
@@ -92,6 +96,7 @@ impl<'a, S: Reads> Generation<'a, S> {
                 first_disagreements: Vec::new(),
             }),
             live,
+            prompt_is_done: false,
             trace_len: 0,
             output_closed: false,
         })
@@ -102,8 +107,10 @@ impl<'a, S: Reads> Generation<'a, S> {
     /// # Errors
     ///
     /// A failed sweep, draw or write; an interruption before the first token.
+    /// What came before it is kept by [`Generation::finish`].
     pub(super) fn run(&mut self) -> Result<StopReason, CliError> {
         self.prefill()?;
+        self.prompt_is_done = true;
         if let (Some(report), false) = (&self.teacher_forced, self.args.output.json) {
             let shown = Stdout.write(summary::teacher_forced(report).as_bytes());
             if self.closed(shown)? {
@@ -113,9 +120,12 @@ impl<'a, S: Reads> Generation<'a, S> {
         if self.request.gen_count == 0 {
             return Ok(StopReason::Nothing);
         }
-        let stop = self.generate()?;
+        let stop = self.generate();
+        // The text that is there is complete also where an error ended it.
         let finished = self.stream.finish();
-        self.closed(finished)?;
+        let finished = self.closed(finished);
+        let stop = stop?;
+        finished?;
         Ok(stop)
     }
 
@@ -259,8 +269,16 @@ impl<'a, S: Reads> Generation<'a, S> {
         }
     }
 
-    /// What is left of the run when it has ended for `stop`.
-    pub(super) fn finish(self, stop: StopReason) -> Done {
+    /// What is left of the run when it has `ended`, however that was.
+    pub(super) fn finish(mut self, ended: Result<StopReason, CliError>) -> Done {
+        let (stop, error) = match ended {
+            Ok(stop) => (stop, None),
+            Err(CliError::Run(RunError::Cancelled)) => (StopReason::Interrupted, None),
+            Err(error) => (StopReason::Failed, Some(error)),
+        };
+        if error.is_some() || !self.prompt_is_done {
+            self.outputs.drop_dumps();
+        }
         let mut trace = self.session.trace().map(<[_]>::to_vec).unwrap_or_default();
         trace.truncate(self.trace_len);
         let mut notes = self.request.notes.clone();
@@ -269,6 +287,7 @@ impl<'a, S: Reads> Generation<'a, S> {
             text: self.stream.text().map(str::to_owned),
             generated_ids: self.generated_ids,
             stop,
+            error,
             counts: self.session.counts().into(),
             timing: self.timing,
             teacher_forced: self.teacher_forced,

@@ -12,6 +12,7 @@ use k3_runtime::report::{
 use super::request::Request;
 use super::steps::Done;
 use crate::cli::args::GenerateArgs;
+use crate::error::chain;
 
 /// Disagreements that are listed for a person.
 const LISTED_MAX: usize = 10;
@@ -50,6 +51,7 @@ pub(super) fn report(
         generated_ids: done.generated_ids.clone(),
         generated_text: done.text.clone(),
         stop_reason: done.stop,
+        error: done.error.as_ref().map(|error| chain(error)),
         counts: done.counts,
         timing: done.timing.clone(),
         streaming,

@@ -1,6 +1,5 @@
 //! What holds a run to its budget.
 
-use std::error::Error;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use k3_config::{
 
 use super::message;
 use crate::cli::ladder::{ENTER_GROUP, LimitKind};
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 
 /// Enough for a program that prints its version.
 const PROBE_LIMIT: Bytes = Bytes(256 << 20);
@@ -278,15 +277,4 @@ impl Hold {
             Self::Scope { .. } | Self::Nothing => None,
         }
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text += &format!(": {source}");
-        cause = source.source();
-    }
-    text
 }

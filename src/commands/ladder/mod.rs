@@ -71,7 +71,7 @@ pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
         cancel: &cancel,
         started: 0,
     };
-    let climbed = Climb::new(args, rungs, watch).climb(runner)?;
+    let climbed = Climb::new(args, rungs, watch).climb(runner);
     let header = LadderHeader {
         k3_version: env!("CARGO_PKG_VERSION").to_owned(),
         model: model.display().to_string(),
@@ -207,7 +207,7 @@ impl Climb {
         }
     }
 
-    fn climb(mut self, mut runner: Runner<'_>) -> Result<Self, CliError> {
+    fn climb(mut self, mut runner: Runner<'_>) -> Self {
         let fitting: Vec<usize> = (0..self.rungs.len())
             .filter(|&at| matches!(self.rungs[at].1, RungPlan::Fits { .. }))
             .collect();
@@ -230,7 +230,7 @@ impl Climb {
             let made = if runner.cancel.is_requested() {
                 None
             } else {
-                runner.run(&self.runs[at], budget, repeat)?
+                runner.run(&self.runs[at], budget, repeat)
             };
             let Some(Made { run, swap_is_off }) = made else {
                 self.progress.end(&format!("{what}: interrupted"));
@@ -242,7 +242,7 @@ impl Climb {
             self.note_swap(swap_is_off);
             self.rungs[at].2.push(run);
         }
-        Ok(self)
+        self
     }
 
     /// What the runs of `rungs` will take, going by those that were made;

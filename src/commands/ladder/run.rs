@@ -17,7 +17,7 @@ use super::argv::argv;
 use super::limits::{Hold, Limits, Placed};
 use super::message;
 use crate::cli::args::GenerateArgs;
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 use crate::exit::Exit;
 use crate::interrupt;
 
@@ -67,16 +67,29 @@ pub(super) struct Made {
 impl Runner<'_> {
     /// Makes one run of `args` at `budget`; `None` if it was interrupted.
     ///
-    /// # Errors
-    ///
-    /// It cannot be started.
-    pub(super) fn run(
-        &mut self,
+    /// A run that cannot be held or started has failed like any other: those
+    /// before it stay, and the next one may succeed.
+    pub(super) fn run(&mut self, args: &GenerateArgs, budget: Bytes, repeat: u32) -> Option<Made> {
+        let started = Instant::now();
+        self.started += 1;
+        self.made(args, budget, repeat).unwrap_or_else(|error| {
+            let run = LadderRun {
+                repeat,
+                seconds: started.elapsed().as_secs_f64(),
+                group: GroupPeaks::default(),
+                outcome: RunOutcome::Failed(chain(&error)),
+            };
+            let swap_is_off = None;
+            (!self.cancel.is_requested()).then_some(Made { run, swap_is_off })
+        })
+    }
+
+    fn made(
+        &self,
         args: &GenerateArgs,
         budget: Bytes,
         repeat: u32,
     ) -> Result<Option<Made>, CliError> {
-        self.started += 1;
         let placed = self
             .limits
             .place(self.started, budget, &self.program, argv(args))?;
@@ -225,6 +238,7 @@ fn outcome(ended: &Ended) -> RunOutcome {
 mod tests {
     use std::process::Command;
 
+    use clap::Parser as _;
     use k3_config::GroupParent;
     use k3_testkit::gates;
 
@@ -258,6 +272,37 @@ mod tests {
         // A kill that was nobody's but ours is not put down to memory.
         let run = ended("kill -9 $$");
         assert!(matches!(outcome(&run), RunOutcome::Failed(why) if why.contains("signal 9")));
+    }
+
+    /// Each run is tried: one that cannot start takes nothing from the others.
+    #[test]
+    fn a_run_that_cannot_start_is_a_failed_one() {
+        let args = ["k3", "model", "--ids", "1"];
+        let args = crate::cli::args::Cli::try_parse_from(args).unwrap();
+        let runner = |program: &str, cancel: &Cancel| {
+            let mut runner = Runner {
+                program: program.into(),
+                limits: &Limits::None,
+                prompt: String::new(),
+                cancel,
+                started: 0,
+            };
+            let made = runner.run(&args.generate, Bytes(1 << 30), 2);
+            assert_eq!(runner.started, 1);
+            made
+        };
+        let cancel = Cancel::default();
+        let made = runner("/no/such/program", &cancel).unwrap();
+        assert_eq!(made.run.repeat, 2);
+        let RunOutcome::Failed(why) = made.run.outcome else {
+            panic!("{:?}", made.run.outcome);
+        };
+        assert!(
+            why.contains("/no/such/program") && why.contains("os error 2"),
+            "{why}"
+        );
+        cancel.request();
+        assert!(runner("/no/such/program", &cancel).is_none());
     }
 
     #[test]

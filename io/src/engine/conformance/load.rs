@@ -108,7 +108,8 @@ pub(super) fn counters_are_exact(open: &OpenEngine<'_>, files: &TestFiles, polic
     assert_eq!((only.retries, only.bounced_bytes), (0, 0));
     assert!(only.pieces >= requests);
     assert!(counters.busy_seconds > 0.0);
-    assert!(only.busy_seconds <= counters.busy_seconds + 1e-3);
+    // Two clocks, and a thread may lose its processor between reading them.
+    assert!(only.busy_seconds <= counters.busy_seconds + 0.25);
 }
 
 /// One piece in flight at a time, so that the order of answers is the order of

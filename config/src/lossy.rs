@@ -44,6 +44,7 @@ mod tests {
         let limit = CgroupLimit {
             path: odd(),
             bytes: crate::Bytes(1),
+            held: None,
             version: CgroupVersion::V2,
         };
         let problem = HostProblem {

@@ -181,6 +181,10 @@ pub struct KernelSet {
     pub multiply: fn(out: &mut [f32], x: &[f32]),
     /// `bytes: [n]` bf16, `out: [n]`: exact, by a 16-bit shift.
     pub widen_bf16: fn(bytes: &[u8], out: &mut [f32]),
+    /// Wrapping sums of the little-endian 64-bit words of `bytes` by their index
+    /// modulo 8, the last word padded with zero bytes. No part of a model: it
+    /// reads as fast as the instruction set can, which bounds what reads weights.
+    pub read_sums: fn(bytes: &[u8]) -> [u64; 8],
 }
 
 /// The definitions.
@@ -212,6 +216,7 @@ static SCALAR: KernelSet = KernelSet {
     add_scaled: generic::vector::add_scaled,
     multiply: generic::vector::multiply,
     widen_bf16: generic::vector::widen_bf16,
+    read_sums: generic::stream::read_sums,
 };
 
 impl KernelSet {

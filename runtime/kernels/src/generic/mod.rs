@@ -16,4 +16,5 @@ pub(crate) mod mxfp4;
 pub(crate) mod norm;
 pub(crate) mod router;
 pub(crate) mod shape;
+pub(crate) mod stream;
 pub(crate) mod vector;

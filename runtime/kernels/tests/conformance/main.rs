@@ -15,6 +15,7 @@ mod elementwise;
 mod gates;
 mod matrix;
 mod refusals;
+mod stream;
 mod values;
 
 use gates::slow;

@@ -9,6 +9,7 @@ mod matmul;
 mod mla;
 mod mxfp4;
 mod serial;
+mod stream;
 mod vector;
 
 use crate::dispatch::{Isa, KernelSet};
@@ -42,4 +43,5 @@ pub(super) static TABLE: KernelSet = KernelSet {
     add_scaled: vector::add_scaled,
     multiply: vector::multiply,
     widen_bf16: vector::widen_bf16,
+    read_sums: stream::read_sums,
 };

@@ -65,11 +65,11 @@ struct Case {
 }
 
 /// Every shape with every class; more seeds in the slow tier.
-fn cases(widths: &[usize], rows: &[usize]) -> Vec<Case> {
+fn cases(widths: &[usize], rows: &[usize], positions: &[usize]) -> Vec<Case> {
     let mut cases = Vec::new();
     for &cols in widths {
         for &rows in rows {
-            for positions in POSITIONS {
+            for &positions in positions {
                 for class in Class::ALL {
                     for seed in 0..seeds() {
                         cases.push(Case {
@@ -146,7 +146,7 @@ fn check(kernel: &Kernel, case: Case) {
 fn products_equal_the_definition() {
     let rows: Vec<usize> = (1..=19).collect();
     for kernel in &KERNELS {
-        for case in cases(&widths(), &rows) {
+        for case in cases(&widths(), &rows, &POSITIONS) {
             check(kernel, case);
         }
     }
@@ -155,7 +155,20 @@ fn products_equal_the_definition() {
 #[test]
 fn products_of_long_rows_equal_the_definition() {
     for kernel in &KERNELS {
-        for case in cases(&LONG_WIDTHS, &[1, 4, 9]) {
+        for case in cases(&LONG_WIDTHS, &[1, 4, 9], &POSITIONS) {
+            check(kernel, case);
+        }
+    }
+}
+
+/// Row counts around the blocks of row tiles, and every group of positions.
+const MANY_ROWS: [usize; 9] = [23, 24, 25, 31, 47, 48, 49, 65, 97];
+const ALL_POSITIONS: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16];
+
+#[test]
+fn products_of_many_rows_equal_the_definition() {
+    for kernel in &KERNELS {
+        for case in cases(&[19, 273], &MANY_ROWS, &ALL_POSITIONS) {
             check(kernel, case);
         }
     }
@@ -215,7 +228,14 @@ fn check_mxfp4(case: Case) {
 #[test]
 fn mxfp4_products_equal_the_definition() {
     let rows: Vec<usize> = (1..=19).collect();
-    for case in cases(&[0, 32, 64, 96, 128, 160, 192, 1120], &rows) {
+    for case in cases(&[0, 32, 64, 96, 128, 160, 192, 1120], &rows, &POSITIONS) {
+        check_mxfp4(case);
+    }
+}
+
+#[test]
+fn mxfp4_products_of_many_rows_equal_the_definition() {
+    for case in cases(&[64, 352], &MANY_ROWS, &ALL_POSITIONS) {
         check_mxfp4(case);
     }
 }

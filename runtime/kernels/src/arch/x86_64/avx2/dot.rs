@@ -21,36 +21,38 @@ const PREFETCH_BYTES: usize = 512;
 /// Columns per chunk: 4 KiB of f32 per row at most.
 const CHUNK: usize = 1024;
 
-/// Eight weights in two vectors. bf16 pairs are split into even and odd
-/// elements, which costs a shift and a mask; f32 is taken in order. The order
-/// within a half does not matter until [`lane_sums`] undoes it.
+/// A quarter of the weights of a 16-block. bf16 pairs of a half are split into
+/// even (quarters 0 and 2) and odd elements (1 and 3), which costs a shift or a
+/// mask; f32 is taken in order. The order within a half does not matter until
+/// [`lane_sums`] undoes it.
 ///
 /// # Safety
-/// `at` must be good for reading `8 * BYTES` bytes.
+/// `at` must be good for reading `16 * BYTES` bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn widen_weights<const BYTES: usize>(at: *const u8) -> [__m256d; 2] {
+pub(super) unsafe fn widen_quarter<const BYTES: usize>(at: *const u8, quarter: usize) -> __m256d {
     const { assert!(BYTES == 2 || BYTES == 4, "bf16 or f32") };
-    let (first, second) = if BYTES == 2 {
-        // SAFETY: 16 bytes may be read by the function's contract.
-        let pairs = unsafe { _mm_loadu_si128(at.cast()) };
-        let even = _mm_slli_epi32::<16>(pairs);
-        let odd = _mm_and_si128(pairs, _mm_set1_epi32(!0xFFFF));
-        (_mm_castsi128_ps(even), _mm_castsi128_ps(odd))
+    if BYTES == 4 {
+        // SAFETY: 64 bytes may be read by the function's contract.
+        return _mm256_cvtps_pd(unsafe { _mm_loadu_ps(at.add(16 * quarter).cast()) });
+    }
+    // SAFETY: 32 bytes may be read by the function's contract.
+    let pairs = unsafe { _mm_loadu_si128(at.add(16 * (quarter / 2)).cast()) };
+    let quarter = if quarter.is_multiple_of(2) {
+        _mm_slli_epi32::<16>(pairs)
     } else {
-        // SAFETY: 32 bytes may be read by the function's contract.
-        unsafe { (_mm_loadu_ps(at.cast()), _mm_loadu_ps(at.add(16).cast())) }
+        _mm_and_si128(pairs, _mm_set1_epi32(!0xFFFF))
     };
-    [_mm256_cvtps_pd(first), _mm256_cvtps_pd(second)]
+    _mm256_cvtps_pd(_mm_castsi128_ps(quarter))
 }
 
-/// Eight activations in the lane order of [`widen_weights`].
+/// Eight activations in the lane order of [`widen_quarter`].
 ///
 /// # Safety
 /// `at` must be good for reading eight values.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn widen_activations<const BYTES: usize>(at: *const f32) -> [__m256d; 2] {
+pub(super) unsafe fn widen_activations<const BYTES: usize>(at: *const f32) -> [__m256d; 2] {
     // SAFETY: eight values may be read by the function's contract.
     let (low, high) = unsafe { (_mm_loadu_ps(at), _mm_loadu_ps(at.add(4))) };
     let (first, second) = if BYTES == 2 {
@@ -149,7 +151,10 @@ unsafe fn half_chunk<const BYTES: usize, const R: usize, const P: usize>(
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
             }
             // SAFETY: by the function's contract.
-            let w = unsafe { widen_weights::<BYTES>(rows[r].add(i * BYTES)) };
+            let w = unsafe {
+                let at = rows[r].add(i * BYTES);
+                [widen_quarter::<BYTES>(at, 0), widen_quarter::<BYTES>(at, 1)]
+            };
             for p in 0..P {
                 for v in 0..2 {
                     acc[r][p][v] = _mm256_fmadd_pd(w[v], x[p][v], acc[r][p][v]);

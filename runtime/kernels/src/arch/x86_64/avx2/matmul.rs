@@ -1,95 +1,21 @@
 //! Products of bf16 and f32 matrices: row tiles that share their activations.
 
-use super::dot::sums;
+use super::batch::products;
 use super::serial::sums8;
 use crate::arch::x86_64::pointers::{next_tile, position_starts, row_starts};
 use crate::generic::lanes::round_f32;
 use crate::generic::shape::MatmulShape;
 
-/// Rows per tile with one position and with several: half the lanes of a tile
-/// are summed at a time, in 8 of the 16 vector registers.
-const ROWS_SINGLE: usize = 4;
-const ROWS_SHARED: usize = 2;
-
 pub(crate) fn matmul_bf16(weights: &[u8], x: &[f32], positions: usize, out: &mut [f32]) {
     let shape = MatmulShape::with_weights(weights, 2, x, positions, out);
     // SAFETY: only the AVX2 table leads here; its features were detected.
-    unsafe { matmul::<2>(shape, weights, x, positions, out) }
+    unsafe { products::<2>(shape, weights, x, positions, out) }
 }
 
 pub(crate) fn matmul_f32(weights: &[u8], x: &[f32], positions: usize, out: &mut [f32]) {
     let shape = MatmulShape::with_weights(weights, 4, x, positions, out);
     // SAFETY: as in `matmul_bf16`.
-    unsafe { matmul::<4>(shape, weights, x, positions, out) }
-}
-
-#[target_feature(enable = "avx2,fma")]
-fn matmul<const BYTES: usize>(
-    shape: MatmulShape,
-    weights: &[u8],
-    x: &[f32],
-    positions: usize,
-    out: &mut [f32],
-) {
-    let mut row = 0;
-    while row < shape.rows {
-        let left = shape.rows - row;
-        if positions == 1 {
-            row += if left >= ROWS_SINGLE {
-                tile::<BYTES, ROWS_SINGLE, 1>(shape, weights, x, (row, 0), positions, out)
-            } else {
-                tile::<BYTES, 1, 1>(shape, weights, x, (row, 0), positions, out)
-            };
-        } else if left >= ROWS_SHARED {
-            row += row_tile::<BYTES, ROWS_SHARED>(shape, weights, x, row, positions, out);
-        } else {
-            row += row_tile::<BYTES, 1>(shape, weights, x, row, positions, out);
-        }
-    }
-}
-
-/// All positions of `R` rows, in pairs. Returns `R`.
-#[target_feature(enable = "avx2,fma")]
-fn row_tile<const BYTES: usize, const R: usize>(
-    shape: MatmulShape,
-    weights: &[u8],
-    x: &[f32],
-    row: usize,
-    positions: usize,
-    out: &mut [f32],
-) -> usize {
-    let pairs = positions - positions % 2;
-    for position in (0..pairs).step_by(2) {
-        tile::<BYTES, R, 2>(shape, weights, x, (row, position), positions, out);
-    }
-    if pairs < positions {
-        tile::<BYTES, R, 1>(shape, weights, x, (row, pairs), positions, out);
-    }
-    R
-}
-
-/// `R` rows and `P` positions from `at = (row, position)` on. Returns `R`.
-#[target_feature(enable = "avx2,fma")]
-fn tile<const BYTES: usize, const R: usize, const P: usize>(
-    shape: MatmulShape,
-    weights: &[u8],
-    x: &[f32],
-    (row, position): (usize, usize),
-    positions: usize,
-    out: &mut [f32],
-) -> usize {
-    let row_bytes = shape.cols * BYTES;
-    let rows = row_starts::<R>(weights, row_bytes, row_bytes, row, R);
-    let xs = position_starts::<P>(x, shape.cols, position);
-    // SAFETY: `row_starts` and `position_starts` give pointers good for
-    // `cols * BYTES` bytes and `cols` values.
-    let sums = unsafe { sums::<BYTES, R, P>(rows, xs, shape.cols) };
-    for (r, sums) in sums.iter().enumerate() {
-        for (p, &sum) in sums.iter().enumerate() {
-            out[(row + r) * positions + position + p] = round_f32(sum);
-        }
-    }
-    R
+    unsafe { products::<4>(shape, weights, x, positions, out) }
 }
 
 pub(crate) fn router_bf16(weights: &[u8], x: &[f32], positions: usize, out: &mut [f32]) {

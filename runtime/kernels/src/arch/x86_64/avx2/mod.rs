@@ -1,6 +1,7 @@
 //! AVX2 and FMA: 4 f64 or 8 f32 per vector, 16 registers.
 
 mod attn_res;
+mod batch;
 mod columns;
 mod dot;
 mod elementwise;

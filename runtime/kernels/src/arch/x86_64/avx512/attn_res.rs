@@ -14,7 +14,7 @@ pub(crate) fn attn_res(sources: &[&[f32]], fold: &[f32], eps: f32, out: &mut [f3
     unsafe { body(sources, fold, eps, out) }
 }
 
-#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn body(sources: &[&[f32]], fold: &[f32], eps: f32, out: &mut [f32]) {
     let mut scores = [0.0_f32; MAX_SOURCES];
     for (sources, scores) in sources.chunks(8).zip(scores.chunks_mut(8)) {
@@ -35,7 +35,7 @@ fn body(sources: &[&[f32]], fold: &[f32], eps: f32, out: &mut [f32]) {
 ///
 /// # Safety
 /// Every source must be good for reading `len` values.
-#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn sums_of_squares(sources: &[*const u8; 8], len: usize) -> [f64; 8] {
     let mut acc = _mm512_setzero_pd();
     let full = len - len % 8;
@@ -61,7 +61,7 @@ unsafe fn sums_of_squares(sources: &[*const u8; 8], len: usize) -> [f64; 8] {
 ///
 /// # Safety
 /// Every source must be good for reading `fold.len()` values.
-#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn scaled_dots(sources: &[*const u8; 8], inv: &[f32; 8], fold: &[f32]) -> [f64; 8] {
     let mut acc = _mm512_setzero_pd();
     let full = fold.len() - fold.len() % 8;
@@ -87,7 +87,7 @@ unsafe fn scaled_dots(sources: &[*const u8; 8], inv: &[f32; 8], fold: &[f32]) ->
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn lanes(vector: __m512d) -> [f64; 8] {
     let mut lanes = [0.0_f64; 8];
     // SAFETY: the destination is eight f64.

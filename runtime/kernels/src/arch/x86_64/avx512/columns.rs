@@ -14,7 +14,7 @@ pub(crate) fn columns_bf16(weights: &[u8], x: &[f32], out: &mut [f32]) {
     unsafe { columns(weights, x, out) }
 }
 
-#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn columns(weights: &[u8], x: &[f32], out: &mut [f32]) {
     let cols = out.len();
     let full = cols - cols % TILE;
@@ -33,7 +33,7 @@ fn columns(weights: &[u8], x: &[f32], out: &mut [f32]) {
 /// The f64 sums of eight columns from `column` on. The tree and the remainder
 /// run vertically, so every column sees the definition's order.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn tile(weights: &[u8], x: &[f32], cols: usize, column: usize) -> __m512d {
     let mut lanes = [_mm512_setzero_pd(); LANES];
     let full = x.len() - x.len() % LANES;
@@ -60,7 +60,7 @@ fn tile(weights: &[u8], x: &[f32], cols: usize, column: usize) -> __m512d {
 
 /// `sum + x[i] * weights[i][column..column + 8]`, exact products.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn multiply_add(
     weights: &[u8],
     x: &[f32],

@@ -13,44 +13,37 @@ use crate::generic::lanes::{LANES, tree16};
 /// Bytes ahead of the current block that a row is prefetched.
 const PREFETCH_BYTES: usize = 512;
 
-/// Lanes of the first and the second vector. bf16 pairs are split into even and
-/// odd elements, which costs a shift and a mask; f32 is taken in order. The
-/// order of the vectors' lanes does not matter until [`lane_sums`] undoes it.
+/// Half the weights of a 16-block. bf16 pairs are split into even (half 0) and
+/// odd elements (half 1), which costs a shift or a mask; f32 is taken in order.
+/// The order of the lanes does not matter until [`lane_sums`] undoes it.
 ///
 /// # Safety
 /// `at` must be good for reading `16 * BYTES` bytes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn widen_weights<const BYTES: usize>(at: *const u8) -> [__m512d; 2] {
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(super) unsafe fn widen_half<const BYTES: usize, const HALF: usize>(at: *const u8) -> __m512d {
     const { assert!(BYTES == 2 || BYTES == 4, "bf16 or f32") };
-    if BYTES == 2 {
-        // SAFETY: 32 bytes may be read by the function's contract.
-        let pairs = unsafe { _mm256_loadu_si256(at.cast()) };
-        let even = _mm256_slli_epi32::<16>(pairs);
-        let odd = _mm256_and_si256(pairs, _mm256_set1_epi32(!0xFFFF));
-        [
-            _mm512_cvtps_pd(_mm256_castsi256_ps(even)),
-            _mm512_cvtps_pd(_mm256_castsi256_ps(odd)),
-        ]
-    } else {
+    if BYTES == 4 {
         // SAFETY: 64 bytes may be read by the function's contract.
-        let (low, high) = unsafe {
-            (
-                _mm256_loadu_ps(at.cast()),
-                _mm256_loadu_ps(at.add(32).cast()),
-            )
-        };
-        [_mm512_cvtps_pd(low), _mm512_cvtps_pd(high)]
+        return _mm512_cvtps_pd(unsafe { _mm256_loadu_ps(at.add(32 * HALF).cast()) });
     }
+    // SAFETY: 32 bytes may be read by the function's contract.
+    let pairs = unsafe { _mm256_loadu_si256(at.cast()) };
+    let half = if HALF == 0 {
+        _mm256_slli_epi32::<16>(pairs)
+    } else {
+        _mm256_and_si256(pairs, _mm256_set1_epi32(!0xFFFF))
+    };
+    _mm512_cvtps_pd(_mm256_castsi256_ps(half))
 }
 
-/// Sixteen activations in the lane order of [`widen_weights`].
+/// Sixteen activations in the lane order of [`widen_half`].
 ///
 /// # Safety
 /// `at` must be good for reading 16 values.
 #[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn widen_activations<const BYTES: usize>(at: *const f32) -> [__m512d; 2] {
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(super) unsafe fn widen_activations<const BYTES: usize>(at: *const f32) -> [__m512d; 2] {
     // SAFETY: 16 values may be read by the function's contract.
     let mut block = unsafe { _mm512_loadu_ps(at) };
     if BYTES == 2 {
@@ -65,7 +58,7 @@ unsafe fn widen_activations<const BYTES: usize>(at: *const f32) -> [__m512d; 2] 
 
 /// The 16 lanes of one row, in their own order.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn lane_sums<const BYTES: usize>(sums: [__m512d; 2]) -> [f64; LANES] {
     let mut halves = [[0.0_f64; 8]; 2];
     for (half, sums) in halves.iter_mut().zip(sums) {
@@ -88,7 +81,7 @@ fn lane_sums<const BYTES: usize>(sums: [__m512d; 2]) -> [f64; LANES] {
 /// # Safety
 /// Every row must be good for reading `cols * BYTES` bytes and every position
 /// for reading `cols` values.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 pub(super) unsafe fn sums<const BYTES: usize, const R: usize, const P: usize>(
     rows: [*const u8; R],
     xs: [*const f32; P],
@@ -106,7 +99,10 @@ pub(super) unsafe fn sums<const BYTES: usize, const R: usize, const P: usize>(
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
             }
             // SAFETY: `i + 16 <= cols`, so the block lies within every row.
-            let w = unsafe { widen_weights::<BYTES>(rows[r].add(i * BYTES)) };
+            let w = unsafe {
+                let at = rows[r].add(i * BYTES);
+                [widen_half::<BYTES, 0>(at), widen_half::<BYTES, 1>(at)]
+            };
             for p in 0..P {
                 for half in 0..2 {
                     acc[r][p][half] = _mm512_fmadd_pd(w[half], x[p][half], acc[r][p][half]);
@@ -117,14 +113,31 @@ pub(super) unsafe fn sums<const BYTES: usize, const R: usize, const P: usize>(
     let mut sums = [[0.0_f64; P]; R];
     for r in 0..R {
         for p in 0..P {
-            let mut sum = tree16(&lane_sums::<BYTES>(acc[r][p]));
-            for i in full..cols {
-                // SAFETY: `i < cols`.
-                let (w, x) = unsafe { (load1::<BYTES>(rows[r].add(i * BYTES)), *xs[p].add(i)) };
-                sum += f64::from(w) * f64::from(x);
-            }
-            sums[r][p] = sum;
+            // SAFETY: the row and the position hold `cols` elements.
+            sums[r][p] = unsafe { finish_sum::<BYTES>(acc[r][p], rows[r], xs[p], cols) };
         }
     }
     sums
+}
+
+/// The tree over the lanes of one row and position, and the remainder.
+///
+/// # Safety
+/// `row` must be good for reading `cols * BYTES` bytes and `x` for `cols`
+/// values.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(super) unsafe fn finish_sum<const BYTES: usize>(
+    lanes: [__m512d; 2],
+    row: *const u8,
+    x: *const f32,
+    cols: usize,
+) -> f64 {
+    let mut sum = tree16(&lane_sums::<BYTES>(lanes));
+    for i in cols - cols % LANES..cols {
+        // SAFETY: `i < cols`.
+        let (w, x) = unsafe { (load1::<BYTES>(row.add(i * BYTES)), *x.add(i)) };
+        sum += f64::from(w) * f64::from(x);
+    }
+    sum
 }

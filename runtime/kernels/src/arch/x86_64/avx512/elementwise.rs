@@ -75,22 +75,22 @@ pub(crate) fn softmax(scores: &mut [f32]) {
     unsafe { softmax_body(scores) }
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn exp_body(x: &mut [f32]) {
     map(x, |x| exp_block(x));
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn tanh_body(x: &mut [f32]) {
     map(x, |x| tanh_block(x));
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn sigmoid_body(x: &mut [f32]) {
     map(x, |x| sigmoid_block(x));
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn situ_glu_body(gate: &[f32], up: &[f32], beta: f32, linear_beta: f32, out: &mut [f32]) {
     let beta = _mm512_set1_ps(beta);
     let linear_beta = _mm512_set1_ps(linear_beta);
@@ -102,7 +102,7 @@ fn situ_glu_body(gate: &[f32], up: &[f32], beta: f32, linear_beta: f32, out: &mu
     });
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn gate_sigmoid_body(values: &mut [f32], gate: &[f32]) {
     let (blocks, rest) = values.as_chunks_mut::<LANES>();
     let (gate_blocks, gate_rest) = gate.as_chunks::<LANES>();
@@ -122,7 +122,7 @@ fn gate_sigmoid_body(values: &mut [f32], gate: &[f32]) {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn kda_decay_body(z: &[f32], dt_bias: &[f32], a: f32, lower_bound: f32, alpha: &mut [f32]) {
     let a = _mm512_set1_ps(a);
     let lower_bound = _mm512_set1_ps(lower_bound);
@@ -132,7 +132,7 @@ fn kda_decay_body(z: &[f32], dt_bias: &[f32], a: f32, lower_bound: f32, alpha: &
     });
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn shortconv_body(
     shape: ShortconvShape,
     taps: &[f32],
@@ -162,7 +162,7 @@ fn shortconv_body(
     }
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn softmax_body(scores: &mut [f32]) {
     let max = maximum(scores);
     let max = _mm512_set1_ps(max);
@@ -180,7 +180,7 @@ fn softmax_body(scores: &mut [f32]) {
 
 /// The largest number in `x`, NaNs ignored; -inf if there is none. The order of comparisons
 /// only decides between zeros of either sign, which `exp(score - max)` does not tell apart.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn maximum(x: &[f32]) -> f32 {
     let (blocks, rest) = x.as_chunks::<LANES>();
     let mut lanes = _mm512_set1_ps(f32::NEG_INFINITY);
@@ -198,7 +198,7 @@ fn maximum(x: &[f32]) -> f32 {
 }
 
 /// `x = f(x)` block by block.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn map(x: &mut [f32], f: impl Fn(__m512) -> __m512) {
     let (blocks, rest) = x.as_chunks_mut::<LANES>();
@@ -214,7 +214,7 @@ fn map(x: &mut [f32], f: impl Fn(__m512) -> __m512) {
 }
 
 /// `out = f(a, b)` block by block; all of one length.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn combine(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(__m512, __m512) -> __m512) {
     let (a_blocks, a_rest) = a.as_chunks::<LANES>();
@@ -238,14 +238,14 @@ fn padded(rest: &[f32]) -> [f32; LANES] {
     block
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn load(block: &[f32; LANES]) -> __m512 {
     // SAFETY: the array holds the 64 bytes read; the load needs no alignment.
     unsafe { _mm512_loadu_ps(block.as_ptr()) }
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn store(block: &mut [f32; LANES], value: __m512) {
     // SAFETY: the array holds the 64 bytes written; the store needs no alignment.
@@ -253,7 +253,7 @@ fn store(block: &mut [f32; LANES], value: __m512) {
 }
 
 /// 16 f32 as two times 8 f64, exactly.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn widen(x: __m512) -> (__m512d, __m512d) {
     (
@@ -263,7 +263,7 @@ fn widen(x: __m512) -> (__m512d, __m512d) {
 }
 
 /// Two times 8 f64, each rounded to f32.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn narrow(low: __m512d, high: __m512d) -> __m512 {
     let low = _mm512_castps256_ps512(_mm512_cvtpd_ps(low));
@@ -271,7 +271,7 @@ fn narrow(low: __m512d, high: __m512d) -> __m512 {
 }
 
 /// 1 / (1 + e^-x).
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn sigmoid_block(x: __m512) -> __m512 {
     let one = _mm512_set1_ps(1.0);
@@ -280,14 +280,14 @@ fn sigmoid_block(x: __m512) -> __m512 {
 }
 
 /// `crate::math::exp` in each lane.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn exp_block(x: __m512) -> __m512 {
     let (low, high) = widen(x);
     narrow(exp_half(low), exp_half(high))
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn exp_half(y: __m512d) -> __m512d {
     // On a NaN both return their second operand.
@@ -298,7 +298,7 @@ fn exp_half(y: __m512d) -> __m512d {
 }
 
 /// `crate::math::tanh` in each lane.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn tanh_block(x: __m512) -> __m512 {
     let sign_bit = _mm512_set1_ps(-0.0);
@@ -307,7 +307,7 @@ fn tanh_block(x: __m512) -> __m512 {
     _mm512_or_ps(magnitude, _mm512_and_ps(x, sign_bit))
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn tanh_half(magnitude: __m512d) -> __m512d {
     let one = _mm512_set1_pd(1.0);
@@ -329,7 +329,7 @@ struct ExpParts {
     tail: __m512d,
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn exp_parts(y: __m512d) -> ExpParts {
     let magic = _mm512_set1_pd(MAGIC);
@@ -359,7 +359,7 @@ fn exp_parts(y: __m512d) -> ExpParts {
 }
 
 /// `x * factor + term`, rounded twice.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn multiply_add(x: __m512d, factor: f64, term: __m512d) -> __m512d {
     _mm512_add_pd(_mm512_mul_pd(x, _mm512_set1_pd(factor)), term)
@@ -367,14 +367,14 @@ fn multiply_add(x: __m512d, factor: f64, term: __m512d) -> __m512d {
 
 /// The table's heads and tails for eight shifted arguments. The 32 entries fill four registers,
 /// and a two-register permutation reads 16 of them: no memory access in the loop.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn table_entries(bits: __m512i) -> (__m512d, __m512d) {
     (select(&TABLE_HEADS, bits), select(&TABLE_TAILS, bits))
 }
 
 /// `table[i]`, i = the low five bits of each lane.
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline]
 fn select(table: &[[f64; 8]; 4], bits: __m512i) -> __m512d {
     // SAFETY: each array holds the 64 bytes read; the loads need no alignment.

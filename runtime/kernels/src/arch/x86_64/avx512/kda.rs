@@ -21,7 +21,7 @@ pub(crate) fn kda_step(mut step: KdaStep<'_>) {
     unsafe { tiles(&mut step, width) }
 }
 
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn tiles(step: &mut KdaStep<'_>, width: usize) {
     let mut first = 0;
     while width - first >= WIDE * LANES {
@@ -39,7 +39,7 @@ fn tiles(step: &mut KdaStep<'_>, width: usize) {
 /// are independent, so each sees the definition's order over keys; the product
 /// and the sum are rounded apart.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn tile<const N: usize>(step: &mut KdaStep<'_>, width: usize, first: usize, masks: [__mmask16; N]) {
     let state = step.state.as_mut_ptr();
     let each = |n: usize| first + n * LANES;

@@ -1,15 +1,14 @@
 //! Products of bf16 and f32 matrices: row tiles that share their activations.
 
+use super::batch::products;
 use super::dot::sums;
 use super::serial::sums8;
 use crate::arch::x86_64::pointers::{next_tile, position_starts, row_starts};
 use crate::generic::lanes::round_f32;
 use crate::generic::shape::MatmulShape;
 
-/// Rows per tile with one position and with several: 16 and up to 24 of the 32
-/// vector registers accumulate.
-const ROWS_SINGLE: usize = 8;
-const ROWS_SHARED: usize = 4;
+/// Rows per tile with one position: 16 of the 32 vector registers accumulate.
+const ROWS: usize = 8;
 
 pub(crate) fn matmul_bf16(weights: &[u8], x: &[f32], positions: usize, out: &mut [f32]) {
     let shape = MatmulShape::with_weights(weights, 2, x, positions, out);
@@ -23,7 +22,7 @@ pub(crate) fn matmul_f32(weights: &[u8], x: &[f32], positions: usize, out: &mut 
     unsafe { matmul::<4>(shape, weights, x, positions, out) }
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn matmul<const BYTES: usize>(
     shape: MatmulShape,
     weights: &[u8],
@@ -31,67 +30,34 @@ fn matmul<const BYTES: usize>(
     positions: usize,
     out: &mut [f32],
 ) {
+    if positions > 1 {
+        return products::<BYTES>(shape, weights, x, positions, out);
+    }
     let mut row = 0;
     while row < shape.rows {
-        let left = shape.rows - row;
-        if positions == 1 {
-            row += if left >= ROWS_SINGLE {
-                tile::<BYTES, ROWS_SINGLE, 1>(shape, weights, x, (row, 0), positions, out)
-            } else {
-                tile::<BYTES, 1, 1>(shape, weights, x, (row, 0), positions, out)
-            };
-        } else if left >= ROWS_SHARED {
-            row += row_tile::<BYTES, ROWS_SHARED>(shape, weights, x, row, positions, out);
+        row += if shape.rows - row >= ROWS {
+            tile::<BYTES, ROWS>(shape, weights, x, row, out)
         } else {
-            row += row_tile::<BYTES, 1>(shape, weights, x, row, positions, out);
-        }
+            tile::<BYTES, 1>(shape, weights, x, row, out)
+        };
     }
 }
 
-/// All positions of `R` rows. Returns `R`.
-#[target_feature(enable = "avx512f,avx512dq")]
-fn row_tile<const BYTES: usize, const R: usize>(
+/// `R` rows of one position, from `row` on. Returns `R`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn tile<const BYTES: usize, const R: usize>(
     shape: MatmulShape,
     weights: &[u8],
     x: &[f32],
     row: usize,
-    positions: usize,
-    out: &mut [f32],
-) -> usize {
-    let mut position = 0;
-    while position < positions {
-        let at = (row, position);
-        let count = next_tile(positions - position);
-        match count {
-            3 => tile::<BYTES, R, 3>(shape, weights, x, at, positions, out),
-            2 => tile::<BYTES, R, 2>(shape, weights, x, at, positions, out),
-            _ => tile::<BYTES, R, 1>(shape, weights, x, at, positions, out),
-        };
-        position += count;
-    }
-    R
-}
-
-/// `R` rows and `P` positions from `at = (row, position)` on. Returns `R`.
-#[target_feature(enable = "avx512f,avx512dq")]
-fn tile<const BYTES: usize, const R: usize, const P: usize>(
-    shape: MatmulShape,
-    weights: &[u8],
-    x: &[f32],
-    (row, position): (usize, usize),
-    positions: usize,
     out: &mut [f32],
 ) -> usize {
     let row_bytes = shape.cols * BYTES;
     let rows = row_starts::<R>(weights, row_bytes, row_bytes, row, R);
-    let xs = position_starts::<P>(x, shape.cols, position);
-    // SAFETY: `row_starts` and `position_starts` give pointers good for
-    // `cols * BYTES` bytes and `cols` values.
-    let sums = unsafe { sums::<BYTES, R, P>(rows, xs, shape.cols) };
-    for (r, sums) in sums.iter().enumerate() {
-        for (p, &sum) in sums.iter().enumerate() {
-            out[(row + r) * positions + position + p] = round_f32(sum);
-        }
+    // SAFETY: the rows hold `cols * BYTES` bytes, the one position `cols` values.
+    let sums = unsafe { sums::<BYTES, R, 1>(rows, [x.as_ptr()], shape.cols) };
+    for (out, [sum]) in out[row..].iter_mut().zip(sums) {
+        *out = round_f32(sum);
     }
     R
 }
@@ -109,7 +75,7 @@ pub(crate) fn router_f32(weights: &[u8], x: &[f32], positions: usize, out: &mut 
 }
 
 /// Eight rows at a time, each serial in its own lane.
-#[target_feature(enable = "avx512f,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn router<const BYTES: usize>(
     shape: MatmulShape,
     weights: &[u8],
@@ -133,7 +99,7 @@ fn router<const BYTES: usize>(
     }
 }
 
-#[target_feature(enable = "avx512f,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn router_tile<const BYTES: usize, const P: usize>(
     shape: MatmulShape,
     weights: &[u8],

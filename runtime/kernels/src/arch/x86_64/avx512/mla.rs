@@ -30,7 +30,7 @@ pub(crate) fn mla_scores_latent(
     unsafe { scores_latent(qa, q_rope, f32_bytes(cache), scale, scores) }
 }
 
-#[target_feature(enable = "avx512f,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn scores_latent(qa: &[f32], q_rope: &[f32], cache: &[u8], scale: f32, scores: &mut [f32]) {
     let (latent_bytes, rope_bytes) = (size_of_val(qa), size_of_val(q_rope));
     let stride = latent_bytes + rope_bytes;
@@ -73,7 +73,7 @@ pub(crate) fn mla_scores_expanded(
     }
 }
 
-#[target_feature(enable = "avx512f,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn scores_expanded(
     q_nope: &[f32],
     q_rope: &[f32],
@@ -111,7 +111,7 @@ pub(crate) fn mla_mix_latent(
     unsafe { mix_latent(weights, cache, stride, out) }
 }
 
-#[target_feature(enable = "avx512f,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, out: &mut [f32]) {
     const LANES: usize = 8;
     const WIDE: usize = 8;
@@ -131,7 +131,7 @@ fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, out: &mut [f32]) {
 /// Latent channels from `first` on, `out` being theirs; the sums stay in f64
 /// registers over all positions. Products are exact, so they may be fused.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn mix_latent_tile<const N: usize>(
     weights: &[f32],
     cache: &[f32],
@@ -168,7 +168,7 @@ pub(crate) fn mla_mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32])
     unsafe { mix_expanded(weights, values, out) }
 }
 
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32]) {
     const LANES: usize = 16;
     const WIDE: usize = 8;
@@ -187,7 +187,7 @@ fn mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32]) {
 
 /// Channels from `first` on; product and sum are rounded apart, in f32.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn mix_expanded_tile<const N: usize>(
     weights: &[f32],
     values: &[f32],

@@ -1,6 +1,7 @@
 //! AVX-512 (F, BW, DQ, VL): 8 f64 or 16 f32 per vector, 32 registers.
 
 mod attn_res;
+mod batch;
 mod columns;
 mod dot;
 mod elementwise;

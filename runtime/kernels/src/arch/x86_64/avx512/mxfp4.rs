@@ -29,7 +29,7 @@ pub(crate) fn matmul_mxfp4(
     count_nan_scales(scales)
 }
 
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn matmul(
     shape: MatmulShape,
     packed: &[u8],
@@ -67,7 +67,7 @@ struct Rows {
 }
 
 /// `P` positions of one row tile, `out: [rows of the tile][positions]`.
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn store<const P: usize>(
     rows: &Rows,
     x: &[f32],
@@ -93,7 +93,7 @@ fn store<const P: usize>(
 /// # Safety
 /// The pointers of `rows` must be good for what [`Rows`] says, and every
 /// position for `groups * 32` values.
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn sums<const P: usize>(rows: &Rows, xs: [*const f32; P]) -> [[f64; ROWS]; P] {
     // SAFETY: the table is sixteen f64.
     let table = unsafe {
@@ -149,7 +149,7 @@ unsafe fn sums<const P: usize>(rows: &Rows, xs: [*const f32; P]) -> [[f64; ROWS]
 /// # Safety
 /// Every pointer must be good for reading `offset + 16` bytes.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn interleave(rows: &[*const u8; ROWS], offset: usize) -> [__m512i; 2] {
     // SAFETY: by the function's contract.
     let row = rows.map(|row| unsafe { _mm_loadu_si128(row.add(offset).cast()) });
@@ -170,7 +170,7 @@ unsafe fn interleave(rows: &[*const u8; ROWS], offset: usize) -> [__m512i; 2] {
 /// # Safety
 /// `x` must be good for reading 32 values.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn widen_group(x: *const f32, wide: &mut [f64; MXFP4_GROUP]) {
     for (i, wide) in wide.chunks_exact_mut(8).enumerate() {
         // SAFETY: 32 values are readable; the destination is eight f64.
@@ -185,7 +185,7 @@ unsafe fn widen_group(x: *const f32, wide: &mut [f64; MXFP4_GROUP]) {
 
 /// `2^(byte - 127)` of eight scale bytes, and which of them are not NaN.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn scale_values(bytes: [u8; ROWS]) -> (__m512d, __mmask8) {
     let wide = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(i64::from_le_bytes(bytes)));
     let valid = _mm512_cmpneq_epi64_mask(wide, _mm512_set1_epi64(i64::from(NAN_SCALE)));
@@ -195,7 +195,7 @@ fn scale_values(bytes: [u8; ROWS]) -> (__m512d, __mmask8) {
 
 /// `(s0 + s1) + (s2 + s3)` with `s_j = lane[j] + lane[j+4]`, for eight rows.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn tree(lanes: &[__m512d; 8]) -> __m512d {
     let s = |j: usize| _mm512_add_pd(lanes[j], lanes[j + 4]);
     _mm512_add_pd(_mm512_add_pd(s(0), s(1)), _mm512_add_pd(s(2), s(3)))

@@ -15,7 +15,7 @@ use crate::arch::x86_64::transpose::{columns8, load1};
 /// # Safety
 /// Every row must be good for reading `cols * BYTES` bytes and every position
 /// for reading `cols` values.
-#[target_feature(enable = "avx512f,avx512dq,avx2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 pub(super) unsafe fn sums8<const BYTES: usize, const P: usize>(
     rows: [*const u8; 8],
     xs: [*const f32; P],

@@ -1,0 +1,155 @@
+//! Row tiles of products.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "parallel arrays of registers are indexed together"
+)]
+
+use std::arch::x86_64::*;
+
+use super::dot::{widen_activations, widen_quarter};
+use crate::arch::x86_64::batch::{Body, Sums, row_block, walk};
+use crate::generic::lanes::LANES;
+use crate::generic::shape::MatmulShape;
+
+/// As many quarters of a tile's lanes at a time as fit: up to 12 of the 16
+/// registers accumulate.
+struct Avx2;
+
+impl<const BYTES: usize> Body<BYTES> for Avx2 {
+    const LANE_ORDER: [usize; LANES] = if BYTES == 2 {
+        [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]
+    } else {
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+    };
+
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn widen(x: *const f32, blocks: usize, wide: *mut f64, stride: usize) {
+        for block in 0..blocks {
+            for half in 0..2 {
+                // SAFETY: by the method's contract.
+                unsafe {
+                    let [first, second] =
+                        widen_activations::<BYTES>(x.add(block * LANES + 8 * half));
+                    let wide = wide.add(block * stride + 8 * half);
+                    _mm256_store_pd(wide, first);
+                    _mm256_store_pd(wide.add(4), second);
+                }
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn tile<const R: usize, const P: usize>(
+        rows: [*const u8; R],
+        x: *const f64,
+        blocks: usize,
+        lanes: &mut Sums<R, P>,
+        prefetch: usize,
+    ) {
+        // SAFETY: by the method's contract.
+        unsafe {
+            if R * P <= 3 {
+                quarters::<BYTES, 0, 4, R, P>(rows, x, blocks, lanes, prefetch);
+            } else if R * P <= 6 {
+                quarters::<BYTES, 0, 2, R, P>(rows, x, blocks, lanes, prefetch);
+                quarters::<BYTES, 2, 2, R, P>(rows, x, blocks, lanes, prefetch);
+            } else {
+                quarters::<BYTES, 0, 1, R, P>(rows, x, blocks, lanes, prefetch);
+                quarters::<BYTES, 1, 1, R, P>(rows, x, blocks, lanes, prefetch);
+                quarters::<BYTES, 2, 1, R, P>(rows, x, blocks, lanes, prefetch);
+                quarters::<BYTES, 3, 1, R, P>(rows, x, blocks, lanes, prefetch);
+            }
+        }
+    }
+}
+
+/// `N` quarters of [`Body::tile`] from quarter `FIRST` on, under its contract.
+/// Products of widened f32 are exact, so the fused multiply-add rounds as the
+/// definition.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn quarters<
+    const BYTES: usize,
+    const FIRST: usize,
+    const N: usize,
+    const R: usize,
+    const P: usize,
+>(
+    rows: [*const u8; R],
+    x: *const f64,
+    blocks: usize,
+    lanes: &mut Sums<R, P>,
+    prefetch: usize,
+) {
+    let mut sums = [[[_mm256_setzero_pd(); N]; P]; R];
+    for r in 0..R {
+        for p in 0..P {
+            for n in 0..N {
+                // SAFETY: the source is a quarter of sixteen f64.
+                sums[r][p][n] =
+                    unsafe { _mm256_load_pd(lanes.0[r][p][4 * (FIRST + n)..].as_ptr()) };
+            }
+        }
+    }
+    for block in 0..blocks {
+        let at = block * LANES * BYTES;
+        if FIRST == 0 && at.is_multiple_of(64) {
+            for row in rows {
+                // A prefetch may point anywhere: it never faults.
+                _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).wrapping_add(prefetch).cast());
+            }
+        }
+        for n in 0..N {
+            // SAFETY: by the function's contract.
+            let w = rows.map(|row| unsafe { widen_quarter::<BYTES>(row.add(at), FIRST + n) });
+            for p in 0..P {
+                // SAFETY: by the function's contract.
+                let x = unsafe { _mm256_load_pd(x.add((block * P + p) * LANES + 4 * (FIRST + n))) };
+                for r in 0..R {
+                    sums[r][p][n] = _mm256_fmadd_pd(w[r], x, sums[r][p][n]);
+                }
+            }
+        }
+    }
+    for r in 0..R {
+        for p in 0..P {
+            for n in 0..N {
+                // SAFETY: as for the loads.
+                unsafe {
+                    let at = lanes.0[r][p][4 * (FIRST + n)..].as_mut_ptr();
+                    _mm256_store_pd(at, sums[r][p][n]);
+                }
+            }
+        }
+    }
+}
+
+/// All rows and positions of a product.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn products<const BYTES: usize>(
+    shape: MatmulShape,
+    weights: &[u8],
+    x: &[f32],
+    positions: usize,
+    out: &mut [f32],
+) {
+    macro_rules! block {
+        ($rows:literal, $positions:literal, $at:ident) => {
+            row_block::<Avx2, BYTES, $rows, $positions>(shape, weights, x, $at, positions, out)
+        };
+    }
+    // SAFETY: this function runs only where its instruction set is.
+    walk(shape.rows, positions, |at, count| unsafe {
+        match count {
+            1 => block!(3, 1, at),
+            2 => block!(3, 2, at),
+            3 => block!(2, 3, at),
+            4 => block!(3, 4, at),
+            5 => block!(2, 5, at),
+            6 => block!(2, 6, at),
+            7 => block!(1, 7, at),
+            _ => block!(1, 8, at),
+        }
+    });
+}

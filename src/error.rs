@@ -202,6 +202,12 @@ pub(crate) enum CliError {
         /// Where.
         origin: Origin,
     },
+    /// A model whose steps take other times than those of the measured one.
+    #[error("{path}: other widths than the measured checkpoint's", path = .path.display())]
+    OtherWidths {
+        /// Its configuration.
+        path: PathBuf,
+    },
     /// A budget below the smallest plan.
     #[error("{}", too_small(.shortfall))]
     TooSmall {
@@ -458,6 +464,11 @@ impl CliError {
             Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \
                                          without --all-positions"
                 .to_owned(),
+            Self::OtherWidths { .. } => {
+                "name the configuration of a model that differs in its numbers of layers and \
+                 experts alone"
+                    .to_owned()
+            }
             Self::IsaUnavailable { .. } => {
                 let names: Vec<_> = available_isas().map(Isa::name).collect();
                 format!("use one of {}, or auto", names.join(", "))

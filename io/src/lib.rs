@@ -105,7 +105,10 @@ pub use lease::{
     Generation, RING_ALIGNMENT, ReadLease, RingAllocation, RingArena, RingState, SlotArena,
     SlotState, Word, WriteLease,
 };
-pub use probe::{DiskProfile, DiskReader, PassLimits, ProbeBounds, ProbeCell, ReadPass, ReadWay};
+pub use probe::{
+    DiskProfile, DiskReader, PassLimits, ProbeBounds, ProbeCell, ReadPass, ReadWay,
+    process_cpu_seconds,
+};
 #[cfg(feature = "testing")]
 pub use refusal::{UringCall, refuse_io_uring, refuse_preads};
 pub use window::{AlignedWindow, DioAlignment};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use k3_config::BlockKind;
+use k3_models::phase::TAKE_WEIGHTS;
 use k3_models::{
     ExpertDemand, LayerIndex, ModelFamily, Step, Sweep, SweepProgram, SweepRun, Workers,
 };
@@ -127,6 +128,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
                 if block.kind == BlockKind::Head && !with_head {
                     continue;
                 }
+                workers.phase(TAKE_WEIGHTS, 0);
                 let bytes = source.block(index)?;
                 counts.trunk_bytes += bytes.len() as u64;
                 counts.blocks += 1;
@@ -135,10 +137,15 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
             Step::Route(layer) => {
                 let demand = run.route(layer)?;
                 observer.demand(demand);
+                workers.phase(TAKE_WEIGHTS, 0);
                 source.demand(demand)?;
             }
             Step::Experts(layer) => {
-                while let Some((key, bytes)) = source.next_expert()? {
+                loop {
+                    workers.phase(TAKE_WEIGHTS, 0);
+                    let Some((key, bytes)) = source.next_expert()? else {
+                        break;
+                    };
                     if cancel.is_requested() {
                         return Err(RunError::Cancelled);
                     }

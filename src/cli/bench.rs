@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use k3_config::{Bytes, CachePolicy, EngineChoice};
+use k3_kernels::Isa;
 
-use super::args::THREADS_MAX;
+use super::args::{POSITIONS_MAX, THREADS_MAX};
 use super::memory::MemoryArgs;
 use super::metrics::MetricsArgs;
 use super::{help, values};
@@ -28,12 +29,18 @@ pub(crate) struct BenchArgs {
 /// The measurements.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
+    /// The arithmetic of one token, every share of it by name
+    #[command(long_about = help::BENCH_DECODE_ABOUT, after_help = help::BENCH_DECODE_EXAMPLES)]
+    Decode(DecodeArgs),
     /// Reading at k3's settings against the best of the disk
     #[command(long_about = help::BENCH_DISK_ABOUT, after_help = help::BENCH_DISK_EXAMPLES)]
     Disk(DiskArgs),
     /// Streamed sweeps against their reads and arithmetic alone
     #[command(long_about = help::BENCH_OVERLAP_ABOUT, after_help = help::BENCH_OVERLAP_EXAMPLES)]
     Overlap(OverlapArgs),
+    /// What a position of a prompt costs, by the size of a chunk
+    #[command(long_about = help::BENCH_PREFILL_ABOUT, after_help = help::BENCH_PREFILL_EXAMPLES)]
+    Prefill(PrefillArgs),
 }
 
 /// Where a result goes.
@@ -61,9 +68,9 @@ pub(crate) struct ResultArgs {
     pub metrics: MetricsArgs,
 }
 
-/// A measurement of overlap.
+/// A model whose sweeps are streamed.
 #[derive(Debug, Args)]
-pub(crate) struct OverlapArgs {
+pub(crate) struct StreamedArgs {
     /// Checkpoint directory [env: K3_MODEL]
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
@@ -80,6 +87,30 @@ pub(crate) struct OverlapArgs {
     #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 12), allow_negative_numbers = true)]
     pub layers: Option<u64>,
 
+    /// How much memory a streamed sweep takes.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+
+    /// Which experts stay in memory [default: deep-layers]
+    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
+    pub policy: Option<CachePolicy>,
+
+    /// Reader: auto, uring or pread [default: auto]
+    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
+    pub engine: Option<EngineChoice>,
+
+    /// Compute threads [default: all this process may use]
+    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
+    pub threads: Option<u64>,
+}
+
+/// A measurement of overlap.
+#[derive(Debug, Args)]
+pub(crate) struct OverlapArgs {
+    /// The model, and how it is streamed.
+    #[command(flatten)]
+    pub streamed: StreamedArgs,
+
     /// Positions of a sweep, as in 1,16 [default: 1,auto,64]
     ///
     /// `auto` is the number, up to the largest of the list (64 if it stands
@@ -94,6 +125,13 @@ pub(crate) struct OverlapArgs {
         allow_hyphen_values = true
     )]
     pub positions: Vec<SweepPositions>,
+
+    /// Pass the output head in sweeps of several positions too
+    ///
+    /// Without it they are what a prompt's chunks are: only the last of those
+    /// reads and multiplies the head. A sweep of one position always passes it.
+    #[arg(long)]
+    pub head: bool,
 
     /// Triples of each [default: 7]
     #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
@@ -114,21 +152,101 @@ pub(crate) struct OverlapArgs {
         default_value = "1.25G", hide_default_value = true, allow_hyphen_values = true)]
     pub buffer: Bytes,
 
-    /// How much memory a streamed sweep takes.
+    /// Where the result goes.
     #[command(flatten)]
-    pub memory: MemoryArgs,
+    pub result: ResultArgs,
+}
 
-    /// Which experts stay in memory [default: deep-layers]
-    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
-    pub policy: Option<CachePolicy>,
+/// A measurement of prompts.
+#[derive(Debug, Args)]
+pub(crate) struct PrefillArgs {
+    /// The model, and how it is streamed.
+    #[command(flatten)]
+    pub streamed: StreamedArgs,
 
-    /// Reader: auto, uring or pread [default: auto]
-    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
-    pub engine: Option<EngineChoice>,
+    /// Positions of a chunk, as in 1,16 [default: 1,4,16,64]
+    #[arg(
+        long,
+        value_name = "N,N,…",
+        value_delimiter = ',',
+        value_parser = values::count(1, SWEEP_POSITIONS_MAX),
+        default_value = "1,4,16,64",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub chunks: Vec<u64>,
+
+    /// Rounds over all of them [default: 3]
+    #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
+        default_value_t = 3, hide_default_value = true, allow_negative_numbers = true)]
+    pub rounds: u64,
+
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultArgs,
+}
+
+/// A measurement of a token's arithmetic.
+#[derive(Debug, Args)]
+pub(crate) struct DecodeArgs {
+    /// Checkpoint directory [env: K3_MODEL]
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Use this config.json instead of the checkpoint's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Measure only the first N layers
+    #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 12), allow_negative_numbers = true)]
+    pub layers: Option<u64>,
+
+    /// Tell a token's time for the model of this config.json
+    ///
+    /// It may have other numbers of layers and experts than the checkpoint, not
+    /// other widths. [default: the released model if the widths are its, else the
+    /// checkpoint itself]
+    #[arg(long, value_name = "FILE")]
+    pub target: Option<PathBuf>,
+
+    /// Tokens that are measured [default: 7]
+    #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
+        default_value_t = 7, hide_default_value = true, allow_negative_numbers = true)]
+    pub rounds: u64,
+
+    /// Positions before them [default: 0]
+    #[arg(long, value_name = "N", value_parser = values::count(0, POSITIONS_MAX),
+        default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
+    pub context: u64,
+
+    /// Most core-seconds of a token [default: 16]
+    #[arg(long, value_name = "SECONDS", value_parser = values::core_seconds,
+        default_value_t = 16.0, hide_default_value = true, allow_negative_numbers = true)]
+    pub limit: f64,
+
+    /// Weights that take turns [default: 1.25G]
+    ///
+    /// Blocks and experts of the checkpoint, so many that no cache of the processor
+    /// holds them.
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_bytes,
+        default_value = "1.25G", hide_default_value = true, allow_hyphen_values = true)]
+    pub buffer: Bytes,
 
     /// Compute threads [default: all this process may use]
     #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
+
+    /// scalar, avx2 or avx512 [default: the best here]
+    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
+    pub isa: Option<Isa>,
+
+    /// Settings file (TOML) [env: K3_SETTINGS]
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
 
     /// Where the result goes.
     #[command(flatten)]

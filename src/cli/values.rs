@@ -164,6 +164,14 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Processor time of a token.
+pub(crate) fn core_seconds(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(seconds) if (1e-9..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0.000000001 to 1000000".to_owned()),
+    }
+}
+
 /// A short time.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {

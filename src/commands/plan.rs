@@ -225,6 +225,17 @@ fn checkpoint(
     })
 }
 
+/// The configuration in `named`, a file or the directory that holds it.
+///
+/// # Errors
+///
+/// A file that cannot be read or used.
+pub(crate) fn planned_config(named: &Path) -> Result<KimiK3Config, CliError> {
+    let path = config_file(named);
+    let config = KimiK3Config::parse(&path, &read_small(&path, MAX_CONFIG_BYTES)?)?;
+    Ok(config)
+}
+
 /// The model that the configuration `config` describes, by itself.
 pub(super) fn planned(
     config: &Path,
@@ -232,7 +243,7 @@ pub(super) fn planned(
     form: AttentionForm,
 ) -> Result<Found, CliError> {
     let path = config_file(config);
-    let config = KimiK3Config::parse(&path, &read_small(&path, MAX_CONFIG_BYTES)?)?;
+    let config = planned_config(config)?;
     let layers = config.num_hidden_layers;
     let block_bytes = planning::block_bytes(settings, planning::trunk_bytes(&config, layers));
     let model = PlannedModel::new(&config, form, block_bytes);

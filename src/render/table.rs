@@ -17,13 +17,22 @@ pub(crate) fn facts(rows: &[(&str, String)]) -> String {
 
 /// Columns of numbers under a header, aligned to the right.
 pub(crate) fn numbers(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    named(header, 0, rows)
+}
+
+/// As [`numbers`], with the first `names` columns aligned to the left.
+pub(crate) fn named(
+    header: &[&str],
+    names: usize,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(header.iter().copied());
     for row in rows {
         table.add_row(row.iter().map(|cell| escape::line(cell)));
     }
-    for column in table.column_iter_mut() {
+    for column in table.column_iter_mut().skip(names) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     finish(&mut table)

@@ -55,7 +55,14 @@ fn every_number_of_positions_has_its_triples() {
         assert_eq!(point["reads_are_equal"], true);
         let trunk = number(&report["memory"]["trunk_bytes"]);
         let pinned = number(&report["memory"]["pinned_bytes"]);
-        assert_eq!(number(&point["trunk_bytes"]), trunk - pinned);
+        let has_head = point["positions"] == 1;
+        assert_eq!(point["has_head"], has_head);
+        let read = number(&point["trunk_bytes"]);
+        if has_head {
+            assert_eq!(read, trunk - pinned);
+        } else {
+            assert!(read < trunk - pinned, "{read}");
+        }
         assert_eq!(
             number(&point["row_bytes"]),
             144.0 * number(&point["positions"])
@@ -120,6 +127,90 @@ fn overlaps_that_cannot_be_measured() {
         said.contains("MemAvailable") || said.contains("memory"),
         "{said}"
     );
+}
+
+#[test]
+fn every_share_of_a_token_has_a_name() {
+    let tiny = tiny();
+    let decode = |extra: &[&str]| {
+        let args = ["bench", "decode", &tiny, "--buffer", "1M", "--rounds", "3"];
+        run(&[&args[..], extra].concat())
+    };
+    let report = json(&decode(&["--json", "--context", "5"]).stdout);
+    let phases = report["phases"].as_array().unwrap();
+    let sum: f64 = phases
+        .iter()
+        .map(|phase| number(&phase["token_core_seconds"]))
+        .sum();
+    let total = number(&report["token_core_seconds"]);
+    assert!((sum - total).abs() <= 1e-9 * total, "{sum} {total}");
+    // Other widths than the released model's: told for itself.
+    assert_eq!(report["layers"], report["target_layers"]);
+    for phase in phases {
+        assert_eq!(number(&phase["scale"]), 1.0, "{phase}");
+        assert!(number(&phase["wall_seconds"]["median"]) >= 0.0, "{phase}");
+    }
+    for name in [
+        "router",
+        "lm_head",
+        "recurrence",
+        "experts w1, w3",
+        "attention",
+    ] {
+        assert!(phases.iter().any(|phase| phase["phase"] == name), "{name}");
+    }
+    let text = String::from_utf8(decode(&[]).stdout).unwrap();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let missed = decode(&["--limit", "0.000000001", "--check"]);
+    assert_eq!(missed.status.code(), Some(1));
+    assert!(String::from_utf8(missed.stdout).unwrap().contains("missed"));
+}
+
+#[test]
+fn a_token_is_told_for_a_model_of_the_same_widths() {
+    let tiny = tiny();
+    let config = fixture("tiny").join("config.json");
+    let directory = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(config).unwrap();
+    let mut config = json(text.as_bytes());
+    let place = match config.get_mut("text_config") {
+        Some(inner) => inner,
+        None => &mut config,
+    };
+    let hidden = count_of(&place["hidden_size"]) as u64;
+    place["hidden_size"] = (2 * hidden).into();
+    let other = directory.path().join("config.json");
+    std::fs::write(&other, config.to_string()).unwrap();
+    let other = other.display().to_string();
+    let said = refusal(2, &["bench", "decode", &tiny, "--target", &other]);
+    assert!(said.contains("other widths"), "{said}");
+    assert!(said.contains(&other), "{said}");
+}
+
+#[test]
+fn a_larger_chunk_reads_less_for_each_position() {
+    let tiny = tiny();
+    let args = [
+        "bench", "prefill", &tiny, "--chunks", "1,3", "--rounds", "2", "--memory",
+    ];
+    let refused = refusal(2, &[&args[..], &["1"]].concat());
+    let line = refused.lines().find(|line| line.contains("raise --memory"));
+    let mut words = line.unwrap().split_whitespace();
+    let least = words.find(|word| word.parse::<u64>().is_ok()).unwrap();
+    let report = json(&stdout_of(&[&args[..], &[least, "--json"]].concat()));
+    let points = report["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2);
+    let bytes = |index: usize, kind: &str| number(&points[index][kind]["median"]);
+    // The trunk is read once, whatever the chunk; experts for their union.
+    assert_eq!(bytes(0, "trunk_bytes"), bytes(1, "trunk_bytes"));
+    assert!(bytes(1, "expert_bytes") <= 3.0 * bytes(0, "expert_bytes"));
+    assert!(bytes(1, "experts") >= bytes(0, "experts"));
+    let text = String::from_utf8(stdout_of(&[&args[..], &[least]].concat())).unwrap();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
 }
 
 /// The code and the output of a measurement that gets an interrupt `after` its

@@ -39,9 +39,12 @@ fn help_of_commands() {
     }
 }
 
+/// What `k3 bench` measures.
+const MEASUREMENTS: [&str; 4] = ["decode", "disk", "overlap", "prefill"];
+
 #[test]
 fn help_of_measurements() {
-    for what in ["disk", "overlap"] {
+    for what in MEASUREMENTS {
         let name = format!("bench_{what}");
         assert_snapshot!(name, text(&["bench", what, "--help"]));
     }
@@ -58,7 +61,7 @@ fn help_fits_80_columns_and_names_every_command() {
             );
         }
     }
-    let below = [vec!["bench", "disk"], vec!["bench", "overlap"]];
+    let below = MEASUREMENTS.map(|what| vec!["bench", what]);
     let commands = COMMANDS.map(|command| vec![command]);
     for command in [vec![]].into_iter().chain(commands).chain(below) {
         for flag in ["-h", "--help"] {

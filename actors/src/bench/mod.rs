@@ -15,14 +15,20 @@
 //! |---|---|
 //! | [`overlap`] | the three measures, interleaved, and where they are closest |
 //! | [`disk`] | the reader against the best that the disk gives |
+//! | [`prefill`] | what a position of a prompt costs, by the size of a chunk |
+//! | `point` | the figures of the triples of one number of positions |
+//! | [`decode`] | the arithmetic of one token, by name |
 //! | `record`, `replay` | the requests of a sweep, and reading them again |
 //! | `cycle`, `impose` | weights from memory, and experts from a record |
 
 mod cycle;
+pub mod decode;
 pub mod disk;
 pub mod error;
 mod impose;
 pub mod overlap;
+mod point;
+pub mod prefill;
 mod record;
 mod replay;
 mod search;

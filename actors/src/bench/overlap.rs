@@ -13,13 +13,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k3_config::{BudgetPlan, PinMap};
+use k3_config::{BlockKind, BudgetPlan, PinMap};
 use k3_models::{
-    ExpertDemand, LogitRows, ModelFamily, SequenceState, Sweep, Workers, WorkspaceSize,
+    ExpertDemand, LogitRows, ModelFamily, SequenceState, Sweep, SweepProgram, Workers,
+    WorkspaceSize,
 };
-use k3_runtime::statistics::Spread;
 use k3_runtime::{Cancel, Checkpoint, ComputePool, RunError, SweepObserver, WeightSource, forward};
-use serde::Serialize;
 
 use super::cycle::CyclingSource;
 use super::error::BenchError;
@@ -30,6 +29,7 @@ use super::search::{self, Known};
 use crate::source::SweepReads;
 use crate::supervisor::{ShutdownReport, StreamSettings, Supervisor};
 
+pub use super::point::{OverlapPoint, Triple};
 pub use super::replay::reserved_bytes;
 
 /// Probes of a search at most, its ends included.
@@ -51,6 +51,9 @@ pub struct OverlapRequest<'a, M> {
     pub pool: &'a ComputePool,
     /// Bytes of weights that compute alone goes around in.
     pub buffer_bytes: u64,
+    /// Whether sweeps of several positions also pass the output head. In a run
+    /// they are prompt chunks, of which only the last does.
+    pub always_head: bool,
     /// A request to stop.
     pub cancel: &'a Cancel,
 }
@@ -74,79 +77,9 @@ pub enum Stage {
 /// Told how far a stage has come, from 0 to 1.
 pub type Watch<'w> = dyn FnMut(Stage, f64) + 'w;
 
-/// One triple.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Triple {
-    /// A streamed sweep.
-    pub wall_seconds: f64,
-    /// Its requests alone.
-    pub io_seconds: f64,
-    /// Its arithmetic alone.
-    pub compute_seconds: f64,
-    /// Of the wall, time compute waited for reads.
-    pub wait_seconds: f64,
-    /// Payload bytes that the streamed sweep took from the disk.
-    pub wall_read_bytes: u64,
-}
-
-impl Triple {
-    /// The longer of the two sides.
-    fn longer_seconds(&self) -> f64 {
-        self.io_seconds.max(self.compute_seconds)
-    }
-
-    /// Wall over the longer side: 1 is perfect.
-    #[must_use]
-    pub fn ratio(&self) -> f64 {
-        self.wall_seconds / self.longer_seconds()
-    }
-
-    /// What the ratio would be, one side after the other.
-    #[must_use]
-    pub fn serial_ratio(&self) -> f64 {
-        (self.io_seconds + self.compute_seconds) / self.longer_seconds()
-    }
-}
-
-/// The triples over one number of positions, and what they come to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OverlapPoint {
-    /// Positions of a sweep.
-    pub positions: usize,
-    /// Whether they were searched for, as those whose sides are closest.
-    pub is_closest: bool,
-    /// Requests of a sweep.
-    pub requests: usize,
-    /// Payload bytes of its blocks.
-    pub trunk_bytes: u64,
-    /// Payload bytes of its experts.
-    pub expert_bytes: u64,
-    /// Payload bytes of its embedding rows.
-    pub row_bytes: u64,
-    /// Seconds of the streamed sweeps.
-    pub wall_seconds: Spread,
-    /// Seconds of the requests alone.
-    pub io_seconds: Spread,
-    /// Seconds of the arithmetic alone.
-    pub compute_seconds: Spread,
-    /// Wall over the longer side, triple by triple.
-    pub ratio: Spread,
-    /// The same of the medians.
-    pub ratio_of_medians: f64,
-    /// What the ratio would be, one side after the other.
-    pub serial_ratio: f64,
-    /// Median rate of the requests alone.
-    pub io_bytes_per_second: f64,
-    /// Median rate of the streamed sweeps.
-    pub wall_bytes_per_second: f64,
-    /// Whether every streamed sweep read as much as the recorded one.
-    pub reads_are_equal: bool,
-    /// The triples, in order.
-    pub triples: Vec<Triple>,
-}
-
 /// The requests and the experts of one sweep.
 pub(super) struct Record {
+    pub(super) has_head: bool,
     pub(super) reads: Vec<RecordedRead>,
     pub(super) demands: Vec<Vec<u16>>,
     pub(super) counts: SweepReads,
@@ -190,12 +123,12 @@ fn share(done: usize, total: usize) -> f64 {
 }
 
 /// A sweep over `positions` tokens; those of another `salt` are others.
-fn sweep(positions: usize, vocab_size: usize, salt: usize) -> Sweep {
+fn sweep(positions: usize, logit_rows: LogitRows, vocab_size: usize, salt: usize) -> Sweep {
     let token = |index: usize| {
         let mixed = (index + 1 + salt * positions).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         u32::try_from((mixed >> 17) % vocab_size).expect("ids have 32 bits")
     };
-    Sweep::single((0..positions).map(token).collect(), LogitRows::Last)
+    Sweep::single((0..positions).map(token).collect(), logit_rows)
 }
 
 impl<'a, M: ModelFamily> OverlapBench<'a, M> {
@@ -243,7 +176,7 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
                 workers,
             }),
         };
-        let first = sweep(1, model.vocab_size(), 0);
+        let first = sweep(1, LogitRows::Last, model.vocab_size(), 0);
         bench.streamed(&first, &mut |done| watch(Stage::WarmUp, done))?;
         Ok(bench)
     }
@@ -341,8 +274,8 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Record, BenchError> {
         let plan = self.request.plan;
-        let vocab_size = self.request.model.vocab_size();
-        let [lead, timed] = [1, 2].map(|salt| sweep(positions, vocab_size, salt));
+        let [lead, timed] = [1, 2].map(|salt| self.sweep(positions, salt));
+        let has_head = timed.logit_row_count() > 0;
         // With a cache, hits repeat from the second time on.
         let times = if plan.slots.cache_count > 0 { 2 } else { 1 };
         let share = 1.0 / f64::from(2 * times);
@@ -360,8 +293,11 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
             self.recorder.abandon();
             return streamed.map(|_| unreachable!("just seen to have failed"));
         };
-        let reads = self.recorder.finish(unpinned_count(&plan.pinned));
+        let program = self.request.model.program();
+        let unpinned = unpinned_count(program, &plan.pinned, has_head);
+        let reads = self.recorder.finish(unpinned);
         let record = Record {
+            has_head,
             reads,
             demands: streamed.demands,
             counts: streamed.reads,
@@ -377,16 +313,28 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
         Ok(record)
     }
 
+    /// As a run makes it: one position is a step of decoding, more are a chunk of
+    /// a prompt.
+    fn sweep(&self, positions: usize, salt: usize) -> Sweep {
+        let logit_rows = if positions == 1 || self.request.always_head {
+            LogitRows::Last
+        } else {
+            LogitRows::None
+        };
+        sweep(positions, logit_rows, self.request.model.vocab_size(), salt)
+    }
+
     fn triple(
         &mut self,
         positions: usize,
         record: &Record,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Triple, BenchError> {
-        let vocab_size = self.request.model.vocab_size();
-        let [lead, timed] = [1, 2].map(|salt| sweep(positions, vocab_size, salt));
+        let [lead, timed] = [1, 2].map(|salt| self.sweep(positions, salt));
         self.streamed(&lead, &mut part(progress, 0.0, 0.25))?;
+        let busy = self.supervisor.counters().busy_seconds;
         let wall = self.streamed(&timed, &mut part(progress, 0.25, 0.25))?;
+        let busy_seconds = self.supervisor.counters().busy_seconds - busy;
         self.settle()?;
         let io_seconds = self.io_alone(record, &mut part(progress, 0.5, 0.25))?;
         let compute = &mut part(progress, 0.75, 0.25);
@@ -395,7 +343,9 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
             wall_seconds: wall.seconds,
             io_seconds,
             compute_seconds,
-            wait_seconds: wall.reads.wait_seconds(),
+            trunk_wait_seconds: wall.reads.trunk.wait_seconds,
+            expert_wait_seconds: wall.reads.experts.wait_seconds,
+            busy_seconds,
             wall_read_bytes: read_bytes(&wall.reads),
         })
     }
@@ -452,7 +402,7 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
             model: self.request.model,
             demands: &record.demands,
         };
-        let timed = sweep(positions, model.vocab_size(), 2);
+        let timed = self.sweep(positions, 2);
         let (state, workspace) = (&mut self.state, &mut self.workspace);
         let source = &mut self.cycling;
         let request = &self.request;
@@ -514,53 +464,18 @@ fn timed_sweep<M: ModelFamily, S: WeightSource, R>(
 }
 
 /// Payload bytes that a sweep took from the disk.
-fn read_bytes(reads: &SweepReads) -> u64 {
+pub(super) fn read_bytes(reads: &SweepReads) -> u64 {
     reads.trunk.read_bytes + reads.experts.read_bytes + reads.row_bytes
 }
 
-/// The spread of at least one measurement.
-fn spread(values: impl Iterator<Item = f64>) -> Spread {
-    let values: Vec<f64> = values.collect();
-    Spread::of(&values).expect("a median needs at least one measurement")
-}
-
-fn unpinned_count(pinned: &PinMap) -> usize {
-    pinned.block_count() - pinned.pinned_count()
-}
-
-impl OverlapPoint {
-    fn new(positions: usize, record: &Record, triples: Vec<Triple>) -> Self {
-        let of = |value: fn(&Triple) -> f64| spread(triples.iter().map(value));
-        let wall_seconds = of(|triple| triple.wall_seconds);
-        let io_seconds = of(|triple| triple.io_seconds);
-        let compute_seconds = of(|triple| triple.compute_seconds);
-        let bytes = read_bytes(&record.counts);
-        #[allow(clippy::cast_precision_loss, reason = "a rate to a few digits")]
-        let rate = |seconds: &Spread| bytes as f64 / seconds.median;
-        let longer = io_seconds.median.max(compute_seconds.median);
-        Self {
-            positions,
-            is_closest: false,
-            requests: record.reads.len(),
-            trunk_bytes: record.counts.trunk.read_bytes,
-            expert_bytes: record.counts.experts.read_bytes,
-            row_bytes: record.counts.row_bytes,
-            ratio: of(Triple::ratio),
-            ratio_of_medians: wall_seconds.median / longer,
-            serial_ratio: of(Triple::serial_ratio).median,
-            io_bytes_per_second: rate(&io_seconds),
-            wall_bytes_per_second: rate(&wall_seconds),
-            wall_seconds,
-            io_seconds,
-            compute_seconds,
-            reads_are_equal: triples.iter().all(|triple| triple.wall_read_bytes == bytes),
-            triples,
-        }
-    }
-
-    /// Payload bytes of a sweep.
-    #[must_use]
-    pub fn read_bytes(&self) -> u64 {
-        self.trunk_bytes + self.expert_bytes + self.row_bytes
-    }
+/// Blocks that a sweep reads: those that are not pinned, the head's only if it
+/// is passed.
+fn unpinned_count(program: &SweepProgram, pinned: &PinMap, with_head: bool) -> usize {
+    let blocks = program.blocks.iter().enumerate();
+    blocks
+        .filter(|(index, block)| {
+            let is_passed = with_head || block.kind != BlockKind::Head;
+            is_passed && !pinned.is_pinned(*index)
+        })
+        .count()
 }

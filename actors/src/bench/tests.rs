@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use k3_config::{ArenaLayout, BudgetPlan, Bytes, CachePolicy, MemoryBudget, Origin, Pins};
+use k3_config::{
+    ArenaLayout, BlockKind, BudgetPlan, Bytes, CachePolicy, MemoryBudget, Origin, Pins,
+};
 use k3_io::{DirectPolicy, EngineConfig, EnginePreference, PagePolicy};
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
@@ -96,6 +98,7 @@ impl Fixture {
             settings,
             pool: &self.pool,
             buffer_bytes: 200_000,
+            always_head: false,
             cancel: &self.cancel,
         }
     }
@@ -175,12 +178,20 @@ fn a_record_holds_every_block_once_and_every_expert_that_was_read() {
         for engine in [EnginePreference::Pread, EnginePreference::Uring] {
             let plan = fixture.plan(spare, slots);
             let settings = settings(engine);
-            let request = fixture.request(&plan, &settings);
-            let mut bench = OverlapBench::start(request, &mut |_, _| {}).unwrap();
-            for positions in [1, POSITIONS] {
+            for (always_head, positions) in
+                [(false, 1), (false, POSITIONS), (true, 1), (true, POSITIONS)]
+            {
+                let mut request = fixture.request(&plan, &settings);
+                request.always_head = always_head;
+                let mut bench = OverlapBench::start(request, &mut |_, _| {}).unwrap();
                 let record = bench.record(positions, &mut |_| {}).unwrap();
+                let with_head = always_head || positions == 1;
+                assert_eq!(record.has_head, with_head);
                 let blocks = fixture.model.program().blocks.iter().enumerate();
-                let unpinned = blocks.filter(|(index, _)| !plan.pinned.is_pinned(*index));
+                let unpinned = blocks.filter(|(index, block)| {
+                    let is_passed = with_head || block.kind != BlockKind::Head;
+                    is_passed && !plan.pinned.is_pinned(*index)
+                });
                 let mut want: Vec<_> = unpinned
                     .map(|(_, block)| (u32::from(block.shard), block.offset, block.bytes))
                     .collect();
@@ -201,8 +212,8 @@ fn a_record_holds_every_block_once_and_every_expert_that_was_read() {
                 let misses = record.counts.experts.misses;
                 assert_eq!(of(Party::Experts).count() as u64, misses);
                 assert_eq!(of(Party::Rows).count(), positions);
+                assert!(bench.shutdown().failures.is_empty());
             }
-            assert!(bench.shutdown().failures.is_empty());
         }
     }
 }
@@ -213,7 +224,8 @@ fn triples_take_the_bytes_and_the_experts_of_the_record() {
     for (spare, slots) in [(0, None), (120_000, Some(9))] {
         let plan = fixture.plan(spare, slots);
         let settings = settings(EnginePreference::Uring);
-        let request = fixture.request(&plan, &settings);
+        let mut request = fixture.request(&plan, &settings);
+        request.always_head = true;
         let mut stages = Vec::new();
         let mut last = 0.0;
         let mut watch = |stage, done: f64| {
@@ -244,6 +256,9 @@ fn triples_take_the_bytes_and_the_experts_of_the_record() {
             assert_eq!(triple.ratio(), triple.wall_seconds / longer);
             assert!(triple.serial_ratio() > 1.0 && triple.serial_ratio() <= 2.0);
             assert_eq!(triple.wall_read_bytes, fixed.read_bytes());
+            let waits = triple.trunk_wait_seconds + triple.expert_wait_seconds;
+            assert!(waits <= triple.wall_seconds, "{triple:?}");
+            assert!(triple.busy_seconds > 0.0, "{triple:?}");
         }
     }
 }

@@ -9,9 +9,9 @@ mod places;
 mod reader;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::arena::PagePolicy;
 use crate::direct::FileTable;
@@ -269,19 +269,14 @@ impl Probe {
     }
 }
 
-/// CPU time of the process so far, user and system.
-fn cpu_seconds() -> f64 {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+/// Processor time of the process so far, of all its threads, user and system, in
+/// seconds; 0 where the kernel does not tell.
+#[must_use]
+pub fn process_cpu_seconds() -> f64 {
+    let Ok(time) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID) else {
         return 0.0;
     };
-    let seconds = |time: nix::sys::time::TimeVal| {
-        #[allow(clippy::cast_precision_loss, reason = "microseconds of CPU time")]
-        let micros = time.tv_usec() as f64;
-        #[allow(clippy::cast_precision_loss, reason = "seconds of CPU time")]
-        let whole = time.tv_sec() as f64;
-        whole + micros * 1e-6
-    };
-    seconds(usage.user_time()) + seconds(usage.system_time())
+    Duration::from(time).as_secs_f64()
 }
 
 #[cfg(test)]

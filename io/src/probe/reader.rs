@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::cpu_seconds;
 use super::places::Places;
+use super::process_cpu_seconds;
 use crate::arena::{HugeArena, PagePolicy};
 use crate::direct::FileTable;
 use crate::engine::{
@@ -168,7 +168,7 @@ impl DiskReader {
         let slots = SlotArena::new(&self.arena, 0..way.arena_bytes(), way.request_bytes)?;
         let free = (0..slots.slot_count()).filter_map(|slot| slots.acquire(slot));
         let free = free.collect();
-        let cpu = cpu_seconds();
+        let cpu = process_cpu_seconds();
         let start = Instant::now();
         let limit = Duration::from_secs_f64(limits.seconds);
         let going_on = |asked: u64| {
@@ -178,7 +178,7 @@ impl DiskReader {
         Ok(ReadPass {
             read_bytes,
             seconds: start.elapsed().as_secs_f64(),
-            cpu_seconds: cpu_seconds() - cpu,
+            cpu_seconds: process_cpu_seconds() - cpu,
             kind: caps.kind,
         })
     }

@@ -14,6 +14,7 @@
 //! | [`program`] | the order in which a sweep consumes blocks and experts |
 //! | [`sweep`] | which positions of which sequences one walk serves |
 //! | [`parallel`] | static splits of independent outputs over workers |
+//! | [`phase`] | names of what a sweep spends its time on |
 //! | [`kimi_k3`] | the Kimi K3 family |
 //!
 //! # Invariants
@@ -30,6 +31,7 @@ pub mod family;
 pub mod ids;
 pub mod kimi_k3;
 pub mod parallel;
+pub mod phase;
 pub mod program;
 pub mod sweep;
 
@@ -37,5 +39,6 @@ pub use error::ModelError;
 pub use family::{ExpertDemand, ModelFamily, SequenceState, SweepRun, WorkspaceSize};
 pub use ids::{ExpertKey, LayerIndex};
 pub use parallel::{Inline, Workers};
+pub use phase::Phase;
 pub use program::{Block, BlockIndex, Router, Step, SweepProgram};
 pub use sweep::{LogitRows, Segment, Sweep};

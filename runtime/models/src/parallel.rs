@@ -9,6 +9,8 @@ use std::sync::Mutex;
 
 use arrayvec::ArrayVec;
 
+use crate::phase::Phase;
+
 /// Upper bound of workers in one pool; larger pools leave the rest idle.
 pub const WORKERS_MAX: usize = 256;
 
@@ -21,6 +23,12 @@ pub trait Workers: Sync {
     /// [`Workers::count`]) and returns when all have finished. A panic in a
     /// body is passed on to the caller.
     fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync));
+
+    /// Told by the thread that drives a sweep that `phase` begins, which goes
+    /// over `weight_bytes` of weights. Does nothing unless somebody measures.
+    fn phase(&self, phase: Phase, weight_bytes: usize) {
+        let _ = (phase, weight_bytes);
+    }
 
     /// Smallest job, in multiply-adds, worth handing out: below it, waking the
     /// others costs more than they save.

@@ -3,14 +3,22 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`decode`] | the arithmetic of a token, every share of it by name |
+//! | [`decode_text`] | the same, to read |
 //! | [`disk`] | the reader against the best of the disk |
 //! | [`overlap`] | streamed sweeps against their two sides alone |
 //! | [`overlap_text`] | the same, to read |
+//! | [`prefill`] | what a position of a prompt costs |
+//! | [`streamed`] | a model that is streamed: opened and planned |
 //! | [`watch`] | how far it is, on the screen and for metrics |
 
+mod decode;
+mod decode_text;
 mod disk;
 mod overlap;
 mod overlap_text;
+mod prefill;
+mod streamed;
 mod watch;
 
 use crate::cli::bench::{BenchArgs, BenchCommand, ResultArgs};
@@ -29,13 +37,22 @@ use watch::Watch;
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
     let watch = Watch::default();
     match &args.what {
+        BenchCommand::Decode(args) => {
+            let _metrics = watch.serve(&args.result, args.settings.as_deref())?;
+            decode::run(args, &watch)
+        }
         BenchCommand::Disk(args) => {
             let _metrics = watch.serve(&args.result, None)?;
             disk::run(args, &watch)
         }
         BenchCommand::Overlap(args) => {
-            let _metrics = watch.serve(&args.result, args.memory.settings.as_deref())?;
+            let _metrics = watch.serve(&args.result, args.streamed.memory.settings.as_deref())?;
             overlap::run(args, &watch)
+        }
+        BenchCommand::Prefill(args) => {
+            let settings = args.streamed.memory.settings.as_deref();
+            let _metrics = watch.serve(&args.result, settings)?;
+            prefill::run(args, &watch)
         }
     }
 }

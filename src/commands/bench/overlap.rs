@@ -1,34 +1,23 @@
 //! `k3 bench overlap`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use k3_actors::Supervisor;
 use k3_actors::bench::BenchError;
 use k3_actors::bench::overlap::{
     OverlapBench, OverlapPoint, OverlapRequest, Stage, reserved_bytes,
 };
-use k3_actors::{StreamSettings, Supervisor};
-use k3_config::{
-    BudgetPlan, Bytes, EngineChoice, MemoryRequest, Origin, PathList, Preset, SettingValues,
-    Settings, Sourced,
-};
-use k3_io::{DirectPolicy, EngineKind, EnginePreference, PageReport};
-use k3_kernels::KernelSet;
-use k3_models::ModelFamily;
-use k3_models::kimi_k3::{AttentionForm, KimiK3};
-use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, RunError};
+use k3_io::{EngineKind, PageReport};
+use k3_models::kimi_k3::KimiK3;
+use k3_runtime::{Cancel, ComputePool, RunError};
 use serde::Serialize;
 
+use super::streamed::Prepared;
 use super::watch::{Stages, Watch};
 use super::{Finished, overlap_text};
 use crate::cli::bench::{OverlapArgs, SweepPositions};
-use crate::cli::memory::positive;
-use crate::commands::generate::{check_headroom, guard};
-use crate::commands::model_path;
-use crate::error::{CliError, Positions};
-use crate::output_file::OutputFile;
-use crate::planning::{self, Reading, Subject};
-use crate::{exit::Exit, interrupt, settings};
+use crate::error::CliError;
+use crate::{exit::Exit, interrupt};
 
 /// Raised when a field changes its meaning or goes.
 const REPORT_VERSION: u32 = 1;
@@ -88,17 +77,6 @@ pub(super) struct Memory {
     pub(super) pages: String,
 }
 
-/// Everything that can be refused before a weight is read.
-struct Prepared {
-    settings: Settings,
-    checkpoint: Arc<Checkpoint>,
-    model: KimiK3,
-    plan: BudgetPlan,
-    reading: Reading,
-    threads: usize,
-    isa: String,
-}
-
 /// Measures, and tells what came out.
 ///
 /// # Errors
@@ -107,8 +85,10 @@ struct Prepared {
 pub(super) fn run(args: &OverlapArgs, watch: &Watch) -> Result<Exit, CliError> {
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
-    let prepared = Prepared::new(args)?;
-    let file = prepared.output(args)?;
+    let positions = largest(&args.positions);
+    let beside = |plan: &_| reserved_bytes(plan).saturating_add(args.buffer.0);
+    let prepared = Prepared::new(&args.streamed, [positions; 2], &beside)?;
+    let file = prepared.output(&args.result)?;
     let report = measure(args, &prepared, watch, &cancel)?;
     Finished {
         report: &report,
@@ -126,100 +106,6 @@ fn largest(positions: &[SweepPositions]) -> u64 {
         SweepPositions::Auto => None,
     });
     counts.max().unwrap_or(SEARCHED_POSITIONS_MAX)
-}
-
-fn values(args: &OverlapArgs) -> SettingValues {
-    SettingValues {
-        threads: args.threads.map(positive),
-        engine: args.engine,
-        policy: args.policy,
-        root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
-        ..args.memory.values()
-    }
-}
-
-impl Prepared {
-    fn new(args: &OverlapArgs) -> Result<Self, CliError> {
-        let path = model_path(args.model.as_deref())?;
-        let mut settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
-        if settings.memory.origin == Origin::Default {
-            // With all the memory there is, nothing might be left to read.
-            let floor = MemoryRequest::Preset(Preset::Floor);
-            settings.memory = Sourced::default_value(floor);
-        }
-        if settings.lookahead.value > 0 {
-            // What guesses read in vain is no part of a sweep's requests.
-            let none = Sourced::default_value(0);
-            let origin = std::mem::replace(&mut settings.lookahead, none).origin;
-            let note = format!("lookahead ({origin}) is off while overlap is measured");
-            settings.warnings.push(note);
-        }
-        let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
-        let checkpoint = Checkpoint::open(&CheckpointPaths {
-            model_dir: path,
-            roots: roots.unwrap_or_default(),
-            config: args.config.clone(),
-        })?;
-        let layout = checkpoint.bind(args.layers.map(size))?;
-        let kernels = KernelSet::detect();
-        let trunk = planning::trunk_bytes(checkpoint.config(), layout.layer_count());
-        let block_bytes = planning::block_bytes(&settings, trunk);
-        let read = |tensor: &_, target: &mut [u8]| checkpoint.read_tensor(tensor, target);
-        let model = KimiK3::new(layout, AttentionForm::Latent, kernels, block_bytes, read)?;
-        let footprint = model.footprint();
-        let reading = Reading::for_trunk(footprint.trunk_bytes());
-        let budget = planning::budget(&settings)?;
-        let threads = planning::threads(&settings);
-        let positions = size(largest(&args.positions));
-        let subject = Subject {
-            footprint: &footprint,
-            workspace: &|size| model.workspace_bytes(size),
-            reading: &reading,
-            context_positions: positions,
-            chunk_positions: positions,
-            all_logits: false,
-            threads,
-            vocabulary_bytes: 0,
-            index_bytes: planning::index_bytes(checkpoint.index()),
-        };
-        let plan = planning::plan(&subject, &budget, &settings)
-            .map_err(|refusal| CliError::refused_plan(refusal, Positions::Sweep))?;
-        let beside = reserved_bytes(&plan).saturating_add(args.buffer.0);
-        let all = Bytes(plan.planned.0.saturating_add(beside));
-        check_headroom(all, reading.pages)?;
-        Ok(Self {
-            settings,
-            checkpoint: Arc::new(checkpoint),
-            model,
-            plan,
-            reading,
-            threads,
-            isa: kernels.isa.to_string(),
-        })
-    }
-
-    /// The file that was asked for, if it is none of the checkpoint's.
-    fn output(&self, args: &OverlapArgs) -> Result<Option<OutputFile>, CliError> {
-        let Some(out) = &args.result.out else {
-            return Ok(None);
-        };
-        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings);
-        guard::check_one("--out", out, &inputs)?;
-        OutputFile::create(out).map(Some)
-    }
-
-    fn stream_settings(&self) -> StreamSettings {
-        StreamSettings {
-            engine: match self.settings.engine.value {
-                EngineChoice::Auto | EngineChoice::Uring => EnginePreference::Uring,
-                EngineChoice::Pread => EnginePreference::Pread,
-            },
-            engine_config: self.reading.engine.clone(),
-            direct: DirectPolicy::Probe,
-            pages: self.reading.pages,
-            policy: self.settings.policy.value,
-        }
-    }
 }
 
 /// What was measured before the end, and whether that was all of it.
@@ -243,6 +129,7 @@ fn measure(
         settings: &settings,
         pool: &pool,
         buffer_bytes: args.buffer.0,
+        always_head: args.head,
         cancel,
     };
     let mut stages = Stages::new(watch, args.result.quiet);

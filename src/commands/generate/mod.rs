@@ -53,6 +53,7 @@ use steps::{Done, Generation};
 use stream::TokenStream;
 use streaming::{Reads, Streaming};
 
+pub(crate) use request::{chosen_isa, isa_choice};
 pub(crate) use streaming::check_headroom;
 
 /// Generates.

@@ -76,7 +76,7 @@ impl Request {
         let sampling = sampling(&args.generation);
         sampling.validate()?;
         let settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
-        let isa = isa(&settings.isa)?;
+        let isa = chosen_isa(&settings.isa)?;
         let given = Given::read(&args.prompt)?;
         let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
         let checkpoint = Checkpoint::open(&CheckpointPaths {
@@ -261,11 +261,7 @@ fn values(args: &GenerateArgs) -> SettingValues {
         context: execution.context.map(positive),
         chunk: execution.chunk.map(positive),
         threads: execution.threads.map(positive),
-        isa: execution.isa.map(|isa| match isa {
-            Isa::Scalar => IsaChoice::Scalar,
-            Isa::Avx2 => IsaChoice::Avx2,
-            Isa::Avx512 => IsaChoice::Avx512,
-        }),
+        isa: execution.isa.map(isa_choice),
         attention: execution.attention.map(|form| match form {
             AttentionForm::Latent => AttentionChoice::Latent,
             AttentionForm::Expanded => AttentionChoice::Expanded,
@@ -278,8 +274,17 @@ fn values(args: &GenerateArgs) -> SettingValues {
     }
 }
 
+/// An instruction set as a setting.
+pub(crate) fn isa_choice(isa: Isa) -> IsaChoice {
+    match isa {
+        Isa::Scalar => IsaChoice::Scalar,
+        Isa::Avx2 => IsaChoice::Avx2,
+        Isa::Avx512 => IsaChoice::Avx512,
+    }
+}
+
 /// The instruction set that a setting names, if this processor has it.
-fn isa(choice: &Sourced<IsaChoice>) -> Result<Isa, CliError> {
+pub(crate) fn chosen_isa(choice: &Sourced<IsaChoice>) -> Result<Isa, CliError> {
     let isa = match choice.value {
         IsaChoice::Auto => return Ok(KernelSet::detect().isa),
         IsaChoice::Scalar => Isa::Scalar,

@@ -23,6 +23,7 @@ mod model;
 mod moe;
 mod names;
 mod op;
+mod phases;
 mod run;
 pub mod state;
 pub mod vectors;

@@ -13,6 +13,7 @@ use crate::error::ModelError;
 use crate::ids::{ExpertKey, LayerIndex};
 use crate::kimi_k3::layout::expert_part_bytes;
 use crate::kimi_k3::op::{Buffer, Op};
+use crate::kimi_k3::phases;
 use crate::kimi_k3::run::KimiK3Run;
 use crate::parallel::{split_units, worth};
 
@@ -101,6 +102,7 @@ impl KimiK3Run<'_> {
             head
         });
         assert!(rest.is_empty(), "an expert arrives whole");
+        self.workers.phase(phases::GATHER, 0);
         let count = self.gather_expert_inputs(key);
         let workspace = &mut *self.workspace;
         let input = &workspace.expert_in[..count * latent];
@@ -120,8 +122,11 @@ impl KimiK3Run<'_> {
                 }
             });
         };
+        let up_bytes = w1.len() + w1_scales.len() + w3.len() + w3_scales.len();
+        self.workers.phase(phases::EXPERT_UP, up_bytes);
         multiply(w1, w1_scales, latent, input, &mut gate[..used]);
         multiply(w3, w3_scales, latent, input, &mut up[..used]);
+        self.workers.phase(phases::EXPERT_ACTIVATION, 0);
         let betas = [config.situ_beta, config.situ_linear_beta];
         let up_read = &up[..used];
         let workers = worth(workers, 32 * used);
@@ -134,8 +139,11 @@ impl KimiK3Run<'_> {
                 *value = gate[row * count + position];
             }
         }
+        let down_bytes = w2.len() + w2_scales.len();
+        self.workers.phase(phases::EXPERT_DOWN, down_bytes);
         let output = &mut workspace.expert_out[..count * latent];
         multiply(w2, w2_scales, inner, &product[..used], output);
+        self.workers.phase(phases::GATHER, 0);
         self.store_expert_outputs(key, count);
     }
 

@@ -13,6 +13,7 @@ use crate::ids::{ExpertKey, LayerIndex};
 use crate::kimi_k3::layout::{Attention, LayerTensors, Mlp, VectorId};
 use crate::kimi_k3::model::KimiK3;
 use crate::kimi_k3::op::{Buffer, Op};
+use crate::kimi_k3::phases;
 use crate::kimi_k3::state::KimiK3State;
 use crate::kimi_k3::workspace::KimiK3Workspace;
 use crate::parallel::{Workers, split_units, worth};
@@ -151,7 +152,9 @@ impl<'a> KimiK3Run<'a> {
     }
 
     fn begin_attention(&mut self, layer: usize) {
+        self.workers.phase(phases::VECTORS, 0);
         self.widen_layer(layer);
+        self.workers.phase(phases::MIX, 0);
         self.with_vector(|w| &mut w.vectors.attention_fold, Self::mix);
         let config = self.model.config();
         if layer.is_multiple_of(config.attn_res_block_size) {
@@ -161,12 +164,14 @@ impl<'a> KimiK3Run<'a> {
             workspace.snapshots[start..start + used].copy_from_slice(&workspace.prefix[..used]);
             self.snapshot_count += 1;
         }
+        self.workers.phase(phases::NORM, 0);
         self.with_vector(|w| &mut w.vectors.input_norm, Self::normalise);
     }
 
     /// Adds the attention's output to the prefix, or starts a new one, and
     /// prepares the MLP's input.
     fn end_attention(&mut self, layer: usize) {
+        self.workers.phase(phases::ADD, 0);
         let config = self.model.config();
         let used = self.positions * config.hidden_size;
         let workspace = &mut *self.workspace;
@@ -177,7 +182,9 @@ impl<'a> KimiK3Run<'a> {
         } else {
             (self.model.kernels.add)(prefix, output);
         }
+        self.workers.phase(phases::MIX, 0);
         self.with_vector(|w| &mut w.vectors.mlp_fold, Self::mix);
+        self.workers.phase(phases::NORM, 0);
         self.with_vector(|w| &mut w.vectors.post_norm, Self::normalise);
     }
 
@@ -221,6 +228,7 @@ impl<'a> KimiK3Run<'a> {
 
     /// The final mix and norm, for the positions that want logits.
     fn begin_head(&mut self) {
+        self.workers.phase(phases::HEAD_MIX, 0);
         let (model, hidden) = (self.model, self.model.config().hidden_size);
         let mut fold = std::mem::take(&mut self.workspace.vectors.attention_fold);
         let scratch = &mut self.workspace.fold_scratch;
@@ -273,6 +281,7 @@ impl<'a> KimiK3Run<'a> {
             let weights = &bytes[first * row_bytes..(first + count) * row_bytes];
             kernel(weights, input, positions, piece);
         });
+        self.workers.phase(phases::SCATTER, 0);
         let output = &mut workspace.buffers[target as usize][..positions * row_total];
         scatter(
             &workspace.wide,
@@ -286,12 +295,27 @@ impl<'a> KimiK3Run<'a> {
     /// What follows when the last rows of `op` are known.
     fn after(&mut self, op: Op, layer: usize) {
         match op {
-            Op::KdaG => self.kda_attention(layer),
-            Op::MlaQA => self.mla_query_norm(),
-            Op::MlaKvA => self.mla_append_latents(layer),
-            Op::MlaKvB => self.mla_gate(),
+            Op::KdaG => {
+                self.workers.phase(phases::RECURRENCE, 0);
+                self.kda_attention(layer);
+            }
+            Op::MlaQA => {
+                self.workers.phase(phases::LATENTS, 0);
+                self.mla_query_norm();
+            }
+            Op::MlaKvA => {
+                self.workers.phase(phases::LATENTS, 0);
+                self.mla_append_latents(layer);
+            }
+            Op::MlaKvB => {
+                self.workers.phase(phases::MLA_GATE, 0);
+                self.mla_gate();
+            }
             Op::AttentionOut => self.end_attention(layer),
-            Op::DenseUp | Op::SharedUp => self.activate(op),
+            Op::DenseUp | Op::SharedUp => {
+                self.workers.phase(phases::activation(op), 0);
+                self.activate(op);
+            }
             _ => {}
         }
     }
@@ -299,6 +323,7 @@ impl<'a> KimiK3Run<'a> {
 
 impl<'a> SweepRun<'a> for KimiK3Run<'a> {
     fn embed(&mut self, index: usize, row: &[u8]) {
+        self.workers.phase(phases::EMBED, row.len());
         let hidden = self.model.config().hidden_size;
         let out = &mut self.workspace.prefix[index * hidden..(index + 1) * hidden];
         (self.model.kernels.widen_bf16)(row, out);
@@ -318,6 +343,10 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
                 _ => {}
             }
         }
+        let attention = self.model.layout.layers.get(layer);
+        let attention = attention.map(|tensors| &tensors.attention);
+        let phase = phases::of_op(op, attention);
+        self.workers.phase(phase, bytes.len());
         if op == Op::MlaKvB {
             self.mla_attention(layer, block, bytes);
         } else {
@@ -330,6 +359,7 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
     }
 
     fn route(&mut self, layer: LayerIndex) -> Result<&ExpertDemand, ModelError> {
+        self.workers.phase(phases::CHOOSE, 0);
         self.choose_experts(layer)?;
         Ok(&self.workspace.demand)
     }
@@ -344,10 +374,12 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
     }
 
     fn finish_moe(&mut self, layer: LayerIndex) {
+        self.workers.phase(phases::MIXTURE, 0);
         self.sum_experts(layer);
     }
 
     fn end_layer(&mut self, layer: LayerIndex) -> Result<(), ModelError> {
+        self.workers.phase(phases::ADD, 0);
         let hidden = self.model.config().hidden_size;
         let used = self.positions * hidden;
         let is_moe = matches!(self.layer_tensors(layer.index()).mlp, Mlp::Moe(_));

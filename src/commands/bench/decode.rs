@@ -1,0 +1,322 @@
+//! `k3 bench decode`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k3_actors::bench::BenchError;
+use k3_actors::bench::decode::{self, DecodeFigures, DecodeRequest, PhaseFigures, Stage};
+use k3_config::{Bytes, PathList, SettingValues, Settings};
+use k3_formats::KimiK3Config;
+use k3_formats::synth::released_config;
+use k3_io::PagePolicy;
+use k3_kernels::{Isa, KernelSet};
+use k3_models::kimi_k3::layout::KimiK3Layout;
+use k3_models::kimi_k3::{AttentionForm, KimiK3};
+use k3_models::{ModelFamily, WorkspaceSize};
+use k3_runtime::statistics::Spread;
+use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, RunError};
+use serde::Serialize;
+
+use super::watch::{Stages, Watch};
+use super::{Finished, decode_text};
+use crate::cli::bench::DecodeArgs;
+use crate::cli::memory::positive;
+use crate::commands::generate::{check_headroom, chosen_isa, guard, isa_choice};
+use crate::commands::{model_path, plan::planned_config};
+use crate::error::CliError;
+use crate::output_file::OutputFile;
+use crate::planning;
+use crate::{exit::Exit, interrupt, settings};
+
+/// Raised when a field changes its meaning or goes.
+const REPORT_VERSION: u32 = 1;
+/// Positions of a sweep that fills the context.
+const CHUNK_POSITIONS_MAX: usize = 64;
+
+/// The result, as data.
+#[derive(Debug, Serialize)]
+pub(super) struct DecodeReport {
+    report_version: u32,
+    #[serde(serialize_with = "k3_config::lossy::path")]
+    pub(super) model: PathBuf,
+    identity: String,
+    /// Layers that were measured.
+    pub(super) layers: usize,
+    /// Layers of the model that a token's time is told for.
+    pub(super) target_layers: usize,
+    /// Its experts per layer.
+    pub(super) target_experts: usize,
+    pub(super) isa: String,
+    pub(super) threads: usize,
+    pub(super) rounds: u64,
+    pub(super) context_positions: u64,
+    /// Weights that took turns.
+    pub(super) buffer_bytes: u64,
+    /// Most core-seconds a token may take.
+    pub(super) limit_core_seconds: f64,
+    pub(super) passed: bool,
+    /// A sweep as measured.
+    pub(super) wall_seconds: Spread,
+    /// Processor time of a sweep as measured.
+    pub(super) cpu_seconds: Spread,
+    /// Core-seconds of a token of the target.
+    pub(super) token_core_seconds: f64,
+    /// The same by part of the model.
+    pub(super) parts: Vec<PartReport>,
+    /// Those that take most first.
+    pub(super) phases: Vec<PhaseReport>,
+}
+
+/// All phases of one part.
+#[derive(Debug, Serialize)]
+pub(super) struct PartReport {
+    pub(super) part: &'static str,
+    pub(super) token_core_seconds: f64,
+}
+
+/// One phase.
+#[derive(Debug, Serialize)]
+pub(super) struct PhaseReport {
+    pub(super) part: &'static str,
+    pub(super) phase: &'static str,
+    occurrences: u64,
+    pub(super) weight_bytes: u64,
+    pub(super) wall_seconds: Spread,
+    pub(super) cpu_seconds: Spread,
+    /// What a token of the target has of it, against what was measured.
+    scale: f64,
+    pub(super) token_core_seconds: f64,
+}
+
+/// Everything that can be refused before a weight is read.
+struct Prepared {
+    settings: Settings,
+    checkpoint: Arc<Checkpoint>,
+    model: KimiK3,
+    target: KimiK3Layout,
+    isa: Isa,
+    threads: usize,
+    pages: PagePolicy,
+}
+
+/// Measures, and tells what came out.
+///
+/// # Errors
+///
+/// Whatever ends it without a measurement to keep.
+pub(super) fn run(args: &DecodeArgs, watch: &Watch) -> Result<Exit, CliError> {
+    let cancel = Cancel::default();
+    interrupt::install(&cancel)?;
+    let prepared = Prepared::new(args)?;
+    let file = prepared.output(args)?;
+    let report = measure(args, &prepared, watch, &cancel)?;
+    Finished {
+        text: decode_text::render(&report),
+        passed: report.passed,
+        interrupted: false,
+        report: &report,
+    }
+    .hand_over(&args.result, file)
+}
+
+impl Prepared {
+    fn new(args: &DecodeArgs) -> Result<Self, CliError> {
+        let path = model_path(args.model.as_deref())?;
+        let values = SettingValues {
+            threads: args.threads.map(positive),
+            isa: args.isa.map(isa_choice),
+            root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
+            ..SettingValues::default()
+        };
+        let settings = settings::resolve(values, args.settings.as_deref())?;
+        let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
+        let checkpoint = Checkpoint::open(&CheckpointPaths {
+            model_dir: path,
+            roots: roots.unwrap_or_default(),
+            config: args.config.clone(),
+        })?;
+        let layout = checkpoint.bind(args.layers.map(size))?;
+        let target = target(args.target.as_deref(), layout.config())?;
+        let isa = chosen_isa(&settings.isa)?;
+        let kernels = KernelSet::for_isa(isa).expect("the choice has checked it");
+        let trunk = planning::trunk_bytes(checkpoint.config(), layout.layer_count());
+        let block_bytes = planning::block_bytes(&settings, trunk);
+        let read = |tensor: &_, target: &mut [u8]| checkpoint.read_tensor(tensor, target);
+        let model = KimiK3::new(layout, AttentionForm::Latent, kernels, block_bytes, read)?;
+        let threads = planning::threads(&settings);
+        let pages = planning::Reading::for_trunk(model.footprint().trunk_bytes()).pages;
+        let prepared = Self {
+            settings,
+            checkpoint: Arc::new(checkpoint),
+            model,
+            target,
+            isa,
+            threads,
+            pages,
+        };
+        check_headroom(prepared.memory(args), pages)?;
+        Ok(prepared)
+    }
+
+    /// What will be reserved: the weights that take turns, and the arithmetic's
+    /// own.
+    fn memory(&self, args: &DecodeArgs) -> Bytes {
+        let context = size(args.context + args.rounds + 1);
+        let work = self.model.workspace_bytes(&WorkspaceSize {
+            positions: CHUNK_POSITIONS_MAX.min(context),
+            logit_rows: 1,
+            context_positions: context,
+            workers: self.threads,
+        });
+        let state = self.model.footprint().state_bytes(context as u64);
+        Bytes(args.buffer.0.saturating_add(work).saturating_add(state))
+    }
+
+    /// The file that was asked for, if it is none of the checkpoint's.
+    fn output(&self, args: &DecodeArgs) -> Result<Option<OutputFile>, CliError> {
+        let Some(out) = &args.result.out else {
+            return Ok(None);
+        };
+        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings);
+        guard::check_one("--out", out, &inputs)?;
+        OutputFile::create(out).map(Some)
+    }
+}
+
+/// The model that a token's time is told for: the one in `path`, else the
+/// released one where `measured` has its widths, else `measured` itself.
+fn target(path: Option<&Path>, measured: &KimiK3Config) -> Result<KimiK3Layout, CliError> {
+    let config = match path {
+        Some(path) => planned_config(path)?,
+        None => {
+            let released = released_config();
+            if same_widths(&released, measured) {
+                released
+            } else {
+                measured.clone()
+            }
+        }
+    };
+    if same_widths(&config, measured) {
+        Ok(KimiK3Layout::planned(&config))
+    } else {
+        Err(CliError::OtherWidths {
+            path: path.unwrap_or(Path::new("config.json")).to_owned(),
+        })
+    }
+}
+
+/// Whether layers and experts of both take the same time each.
+fn same_widths(one: &KimiK3Config, other: &KimiK3Config) -> bool {
+    // All that may differ, and what is only for show.
+    let alike = KimiK3Config {
+        architectures: one.architectures.clone(),
+        model_type: one.model_type.clone(),
+        num_hidden_layers: one.num_hidden_layers,
+        mla_layers: one.mla_layers.clone(),
+        num_experts: one.num_experts,
+        first_k_dense_replace: one.first_k_dense_replace,
+        eos_token_ids: one.eos_token_ids.clone(),
+        ..other.clone()
+    };
+    alike == *one
+}
+
+fn measure(
+    args: &DecodeArgs,
+    prepared: &Prepared,
+    watch: &Watch,
+    cancel: &Cancel,
+) -> Result<DecodeReport, CliError> {
+    let pool = ComputePool::new(prepared.threads)?;
+    let request = DecodeRequest {
+        model: &prepared.model,
+        checkpoint: &prepared.checkpoint,
+        pool: &pool,
+        buffer_bytes: args.buffer.0,
+        pages: prepared.pages,
+        context_positions: size(args.context),
+        chunk_positions: CHUNK_POSITIONS_MAX,
+        cancel,
+    };
+    let mut stages = Stages::new(watch, args.result.quiet);
+    let mut told = |stage, done| {
+        let name = match stage {
+            Stage::Fill => "weights",
+            Stage::Context => "context",
+            Stage::Measure => "tokens",
+        };
+        stages.set(name, done);
+    };
+    let figures = decode::measure(&request, size(args.rounds), &mut told);
+    drop(stages);
+    let figures = figures.map_err(|error| match error {
+        BenchError::Run(RunError::Cancelled) => CliError::MeasuringInterrupted,
+        other => other.into(),
+    })?;
+    let report = describe(args, prepared, &figures);
+    watch.ratio("token core-seconds".to_owned(), report.token_core_seconds);
+    Ok(report)
+}
+
+fn describe(args: &DecodeArgs, prepared: &Prepared, figures: &DecodeFigures) -> DecodeReport {
+    let phases = figures.phases.iter();
+    let mut phases: Vec<PhaseReport> = phases.map(|phase| scaled(prepared, phase)).collect();
+    phases.sort_by(|a, b| b.token_core_seconds.total_cmp(&a.token_core_seconds));
+    let mut parts: BTreeMap<&'static str, f64> = BTreeMap::new();
+    for phase in &phases {
+        *parts.entry(phase.part).or_default() += phase.token_core_seconds;
+    }
+    let parts = parts
+        .into_iter()
+        .map(|(part, token_core_seconds)| PartReport {
+            part,
+            token_core_seconds,
+        });
+    let mut parts: Vec<PartReport> = parts.collect();
+    parts.sort_by(|a, b| b.token_core_seconds.total_cmp(&a.token_core_seconds));
+    let token_core_seconds: f64 = parts.iter().map(|part| part.token_core_seconds).sum();
+    DecodeReport {
+        report_version: REPORT_VERSION,
+        model: prepared.checkpoint.path().to_owned(),
+        identity: prepared.checkpoint.identity().to_string(),
+        layers: prepared.model.layout().layer_count(),
+        target_layers: prepared.target.layer_count(),
+        target_experts: prepared.target.config().num_experts,
+        isa: prepared.isa.to_string(),
+        threads: prepared.threads,
+        rounds: args.rounds,
+        context_positions: args.context,
+        buffer_bytes: figures.buffer_bytes,
+        limit_core_seconds: args.limit,
+        passed: token_core_seconds <= args.limit,
+        wall_seconds: figures.wall_seconds,
+        cpu_seconds: figures.cpu_seconds,
+        token_core_seconds,
+        parts,
+        phases,
+    }
+}
+
+/// A phase, and what a token of the target has of it.
+fn scaled(prepared: &Prepared, figures: &PhaseFigures) -> PhaseReport {
+    let amount = |layout: &KimiK3Layout| layout.amount_of(figures.phase);
+    #[allow(clippy::cast_precision_loss, reason = "counts of layers and experts")]
+    let scale = amount(&prepared.target) as f64 / amount(prepared.model.layout()).max(1) as f64;
+    PhaseReport {
+        part: figures.phase.part,
+        phase: figures.phase.name,
+        occurrences: figures.occurrences,
+        weight_bytes: figures.weight_bytes,
+        wall_seconds: figures.wall_seconds,
+        cpu_seconds: figures.cpu_seconds,
+        scale,
+        token_core_seconds: figures.cpu_seconds.median * scale,
+    }
+}
+
+/// A count that the command line's parser has bounded.
+fn size(count: u64) -> usize {
+    usize::try_from(count).expect("bounded by the parser")
+}

@@ -1,9 +1,11 @@
 //! What can go wrong on the command line, with exit code and way out.
 
+mod refused;
+
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k3_actors::ActorError;
 use k3_actors::bench::BenchError;
@@ -19,10 +21,17 @@ use k3_tokenizer::TokenizerError;
 use crate::cli::values::available_isas;
 use crate::exit::Exit;
 use crate::inputs::IdsError;
+use crate::stdout::STDOUT;
+use refused::too_small;
+
+pub(crate) use refused::{Asked, Positions};
 
 /// Where the vocabulary of a Kimi K3 checkpoint comes from.
 const VOCABULARY_SOURCE: &str = "tiktoken.model is part of the released snapshot \
                                  (moonshotai/Kimi-K3 on Hugging Face)";
+
+/// What a disk is measured with.
+const MEASURED: &str = "give a checkpoint, a file that is not empty, or a directory of such files";
 
 /// Why a command ends without having done what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -31,18 +40,22 @@ pub(crate) enum CliError {
     #[error("no model: neither the MODEL argument nor K3_MODEL names a checkpoint directory")]
     NoModel,
     /// MODEL is no directory.
-    #[error("{path}: no such checkpoint directory")]
+    #[error("{path}: no such checkpoint directory{}", by(*named))]
     NotADirectory {
         /// What was given.
         path: PathBuf,
+        /// The variable that named it, if it was one.
+        named: Option<&'static str>,
         /// A command whose name is nearly the same.
         similar_command: Option<&'static str>,
     },
     /// MODEL is a file.
-    #[error("{path}: is a file, not a checkpoint directory")]
+    #[error("{path}: is a file, not a checkpoint directory{}", by(*named))]
     IsAFile {
         /// What was given.
         path: PathBuf,
+        /// The variable that named it, if it was one.
+        named: Option<&'static str>,
     },
     /// None of the four prompt options.
     #[error("no prompt: give one of --prompt, --prompt-file, --ids and --ids-file")]
@@ -58,8 +71,8 @@ pub(crate) enum CliError {
     Ids(#[from] IdsError),
     /// More positions than allowed.
     #[error(
-        "{prompt} prompt tokens and {generated} to generate need {} positions, but --context is \
-         {context}", .prompt + .generated
+        "{prompt} prompt tokens and {generated} to generate need {} positions, but the limit is \
+         {context} ({named})", .prompt + .generated
     )]
     ContextTooSmall {
         /// Prompt tokens.
@@ -68,6 +81,8 @@ pub(crate) enum CliError {
         generated: usize,
         /// The limit in force.
         context: usize,
+        /// What set it.
+        named: String,
     },
     /// A sampling setting or a draw that cannot be made.
     #[error(transparent)]
@@ -78,7 +93,7 @@ pub(crate) enum CliError {
         /// Where it was looked for.
         path: PathBuf,
         /// What needs it.
-        need: &'static str,
+        need: String,
         /// What to do instead, if anything.
         instead: &'static str,
     },
@@ -154,6 +169,14 @@ pub(crate) enum CliError {
         /// The system's reason.
         source: io::Error,
     },
+    /// Several things went wrong, each by itself.
+    #[error("{}{}", chain(.first), also(.others))]
+    Several {
+        /// The one that decides about the exit code.
+        first: Box<CliError>,
+        /// All others.
+        others: Vec<CliError>,
+    },
     /// Whoever reads standard output has gone: there is nobody to work for.
     #[error("standard output was closed")]
     OutputClosed,
@@ -195,7 +218,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// An instruction set that this processor does not have.
-    #[error("isa {isa} ({origin}): this processor cannot run it")]
+    #[error("isa {isa} ({}): this processor cannot run it", .origin.spelled("isa"))]
     IsaUnavailable {
         /// What was asked for.
         isa: Isa,
@@ -209,25 +232,57 @@ pub(crate) enum CliError {
         path: PathBuf,
     },
     /// A budget below the smallest plan.
-    #[error("{}", too_small(.shortfall))]
+    #[error("{}", too_small(.shortfall, .asked))]
     TooSmall {
         /// By how much, and the least plan.
         shortfall: Box<Shortfall>,
         /// What the user changes to need fewer positions.
         positions: Positions,
+        /// What the user asked for, and where.
+        asked: Box<Asked>,
+    },
+    /// Fewer slots than experts can pass through.
+    #[error("{named}: {given} slots are too few: experts pass through at least {least}")]
+    TooFewSlots {
+        /// How the number was given.
+        named: String,
+        /// The number.
+        given: u64,
+        /// The fewest that work.
+        least: u64,
+    },
+    /// Two ways to ask for cache slots at once.
+    #[error("{slots} and {cache} both decide the number of cache slots")]
+    SlotsAndCache {
+        /// How a number of slots was given.
+        slots: String,
+        /// How a size was given.
+        cache: String,
+    },
+    /// A file or directory that the settings name and that is not there.
+    #[error("{path}: {reason} ({named})")]
+    BadPath {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+        /// What named it.
+        named: String,
     },
     /// A plan that contradicts itself.
     #[error(transparent)]
     Plan(PlanRefusal),
     /// A plan beyond what the machine has.
     #[error(
-        "the plan reserves {planned}, but this machine has {} to give ({headroom}): the run \
-         would be killed half-way",
+        "the plan reserves {planned} of the budget from {budget}, but this machine has {} to give \
+         ({headroom}): the run would be killed half-way",
         .headroom.bytes
     )]
     OverPlan {
         /// Sum of the plan.
         planned: Bytes,
+        /// What decided the budget.
+        budget: String,
         /// What there is, and what says so.
         headroom: Headroom,
     },
@@ -269,10 +324,22 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Stream(#[from] ActorError),
     /// A directory with nothing to measure.
-    #[error("{path}: holds no files to read")]
+    #[error("{path}: holds no files to read{}", if *.is_nested { ", only directories" } else { "" })]
     NoFiles {
         /// The directory.
         path: PathBuf,
+        /// Whether it holds directories, which are not searched.
+        is_nested: bool,
+    },
+    /// What no disk is measured with.
+    #[error("{path}: is {kind}, and reading it measures no disk{}", by(*named))]
+    NotMeasured {
+        /// What was given.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+        /// The variable that named it, if it was one.
+        named: Option<&'static str>,
     },
     /// A measurement that could not be made.
     #[error(transparent)]
@@ -281,7 +348,7 @@ pub(crate) enum CliError {
     #[error("interrupted while measuring; nothing was kept")]
     MeasuringInterrupted,
     /// An address that metrics cannot be served on.
-    #[error("cannot serve metrics on {address} ({origin})")]
+    #[error("cannot serve metrics on {address} ({})", .origin.spelled("metrics_listen"))]
     MetricsAddress {
         /// What was asked for.
         address: SocketAddr,
@@ -295,17 +362,6 @@ pub(crate) enum CliError {
     Interrupted,
 }
 
-/// How a command's positions are set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Positions {
-    /// By --context.
-    Context,
-    /// By the prompt and --gen.
-    Generation,
-    /// By the sweep that is measured.
-    Sweep,
-}
-
 /// An error and its causes in one line.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -317,71 +373,36 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// Which variable named a path, in brackets.
+fn by(variable: Option<&'static str>) -> String {
+    variable.map_or_else(String::new, |name| format!(" ({name})"))
+}
+
+/// Further errors, one a line.
+fn also(others: &[CliError]) -> String {
+    let lines = others
+        .iter()
+        .map(|other| format!("\nalso: {}", chain(other)));
+    lines.collect()
+}
+
 /// Entries below a message, one a line.
 fn list(entries: &[String]) -> String {
     let lines = entries.iter().map(|entry| format!("\n  - {entry}"));
     lines.collect()
 }
 
-fn too_small(shortfall: &Shortfall) -> String {
-    let budget = shortfall.budget;
-    match (shortfall.smallest_budget, shortfall.shortfall) {
-        (Some(smallest), Some(missing)) => {
-            format!("a budget of {budget} is {missing} short: the smallest plan needs {smallest}")
-        }
-        _ => format!("a budget of {budget} is too small: the smallest plan exceeds 2^64 bytes"),
-    }
-}
-
-/// The ways out of a budget that is too small, one a line.
-fn remedies(shortfall: &Shortfall, positions: Positions) -> String {
-    let memory = match shortfall.smallest_budget {
-        Some(smallest) => format!("raise --memory to {} or more", smallest.0),
-        None => "no --memory is enough".to_owned(),
-    };
-    let (context, fits) = (shortfall.context_positions, shortfall.context_that_fits);
-    let context = match (positions, fits) {
-        (Positions::Context, Some(fits)) => format!("lower --context from {context} to {fits}"),
-        (Positions::Context, None) => format!("no --context below {context} is enough by itself"),
-        (Positions::Generation, Some(fits)) => {
-            format!("shorten prompt and --gen from {context} to {fits} positions together")
-        }
-        (Positions::Sweep, Some(fits)) => {
-            format!("measure sweeps of {fits} instead of {context} positions (--positions)")
-        }
-        (Positions::Sweep, None) => "no sweep of fewer --positions is enough by itself".to_owned(),
-        (Positions::Generation, None) => {
-            format!("fewer positions of prompt and --gen than {context} are not enough")
-        }
-    };
-    let (chunk, fits) = (shortfall.chunk_positions, shortfall.chunk_that_fits);
-    let chunk = match fits {
-        Some(fits) => format!("lower --chunk from {chunk} to {fits}"),
-        None => format!("no --chunk below {chunk} is enough by itself"),
-    };
-    let lookahead = match shortfall.fits_without_lookahead {
-        Some(true) => "\n    leave out --lookahead",
-        Some(false) => "\n    leaving out --lookahead is not enough by itself",
-        None => "",
-    };
-    // A sweep is the whole sequence: one way out less.
-    let chunk = match positions {
-        Positions::Sweep => String::new(),
-        Positions::Context | Positions::Generation => format!("\n    {chunk}"),
-    };
-    format!("one of\n    {memory}\n    {context}{chunk}{lookahead}")
-}
-
 impl CliError {
-    /// A refusal of a plan whose positions are set by `positions`.
-    pub(crate) fn refused_plan(refusal: PlanRefusal, positions: Positions) -> Self {
-        match refusal {
-            PlanRefusal::TooSmall(shortfall) => Self::TooSmall {
-                shortfall,
-                positions,
-            },
-            other => Self::Plan(other),
+    /// All of `errors` as one, the first of them deciding; `None` of none.
+    pub(crate) fn together(errors: Vec<Self>) -> Option<Self> {
+        let mut errors = errors.into_iter();
+        let first = errors.next()?;
+        let others: Vec<Self> = errors.collect();
+        if others.is_empty() {
+            return Some(first);
         }
+        let first = Box::new(first);
+        Some(Self::Several { first, others })
     }
 
     /// The smallest budget that would do, if one would.
@@ -403,6 +424,7 @@ impl CliError {
     /// The exit code that goes with the error.
     pub(crate) fn exit(&self) -> Exit {
         match self {
+            Self::Several { first, .. } => first.exit(),
             Self::Io(error) => io_exit(error),
             Self::Format(error) => format_exit(error),
             Self::NotWritable { .. } => Exit::NotWritable,
@@ -432,6 +454,7 @@ impl CliError {
             Self::NotADirectory {
                 path,
                 similar_command: Some(command),
+                ..
             } => {
                 let name = path.display();
                 format!("did you mean the command `{command}`? A directory is ./{name}")
@@ -441,12 +464,17 @@ impl CliError {
                                            *.safetensors shards"
                     .to_owned()
             }
+            Self::Several { first, .. } => first.way_out()?,
+            Self::NotMeasured { .. } | Self::NoFiles { .. } => self.measured(),
             Self::NoPrompt => "for example --prompt 'Once upon a time' or --ids 3,4,5".to_owned(),
             Self::EmptyPrompt => "give at least one character or id".to_owned(),
             Self::NothingToCheck => "give at least two ids".to_owned(),
             Self::ContextTooSmall {
-                prompt, generated, ..
-            } => format!("raise --context to {} or lower --gen", prompt + generated),
+                prompt,
+                generated,
+                named,
+                ..
+            } => format!("raise {named} to {} or lower --gen", prompt + generated),
             Self::NoVocabulary { instead, .. } => {
                 format!("name its directory with --tokenizer{instead}; {VOCABULARY_SOURCE}")
             }
@@ -458,6 +486,9 @@ impl CliError {
                 "name a file that is called otherwise or lies elsewhere".to_owned()
             }
             Self::SameOutput { .. } => "name two files".to_owned(),
+            Self::NotWritable { path, .. } if path == Path::new(STDOUT) => {
+                "check that what it goes to has room".to_owned()
+            }
             Self::NotWritable { .. } => {
                 "check that the directory exists, may be written and has room".to_owned()
             }
@@ -479,30 +510,24 @@ impl CliError {
                  --limits none to measure without limits"
                     .to_owned()
             }
-            Self::TooSmall {
-                shortfall,
-                positions,
-            } => remedies(shortfall, *positions),
-            Self::OverPlan { headroom, .. } => over_plan_remedies(headroom).to_owned(),
+            Self::BadPath { .. } => "name what is there, or leave it out".to_owned(),
             Self::Format(FormatError::Config { .. })
             | Self::Run(RunError::Format(FormatError::Config { .. })) => {
                 "use the config.json that came with the shards, or name it with --config".to_owned()
             }
-            _ => return None,
+            _ => return self.plan_way_out(),
         };
         Some(text)
     }
-}
 
-/// The ways out of a plan beyond what there is.
-fn over_plan_remedies(headroom: &Headroom) -> &'static str {
-    match &headroom.group {
-        Some(group) if group.in_use > Bytes(0) => {
-            "lower --memory, use --memory auto, end what else runs in that control group, or \
-             raise its limit"
+    /// What a disk is measured with.
+    fn measured(&self) -> String {
+        match self {
+            Self::NoFiles {
+                is_nested: true, ..
+            } => format!("name one of those; {MEASURED}"),
+            _ => MEASURED.to_owned(),
         }
-        Some(_) => "lower --memory, use --memory auto, or raise the control group's limit",
-        None => "lower --memory, use --memory auto, or free some memory",
     }
 }
 

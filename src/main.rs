@@ -45,6 +45,7 @@ use cli::commands::Command;
 use error::CliError;
 use exit::Exit;
 use render::style::Style;
+use stdout::Stdout;
 
 fn main() -> ExitCode {
     if let Some(entry) = commands::ladder::entry() {
@@ -53,12 +54,13 @@ fn main() -> ExitCode {
     let arguments = match cli::parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help goes to standard output, which may have been closed.
-            let _ = error.print();
+            let printed = error.print();
             return if error.use_stderr() {
+                // Without standard error the exit code has to do.
                 Exit::Refused.into()
             } else {
-                Exit::Done.into()
+                // Help goes to standard output, which may be closed or full.
+                end(Stdout.finish(printed).map(|()| Exit::Done))
             };
         }
     };

@@ -1,5 +1,7 @@
 //! Files that appear complete or not at all.
 
+mod leftovers;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -14,8 +16,10 @@ const NAME_TRIES_MAX: u32 = 16;
 /// a result that cannot be stored.
 ///
 /// A regular file is written beside its target and renamed over it by
-/// [`OutputFile::commit`]; dropped before that, it leaves no trace. What is not
-/// a regular file (a pipe, a device) is written directly.
+/// [`OutputFile::commit`]; dropped before that, it leaves no trace. What a
+/// killed run leaves is removed by the next run with the same output
+/// ([`leftovers`]). What is not a regular file (a pipe, a device) is written
+/// directly.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     target: PathBuf,
@@ -62,16 +66,17 @@ impl OutputFile {
 
     fn beside(target: PathBuf) -> io::Result<Self> {
         let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+        leftovers::remove(&target);
         for attempt in 0..NAME_TRIES_MAX {
-            let mut hidden = std::ffi::OsString::from(".");
-            hidden.push(name);
-            hidden.push(format!(".{}-{attempt}.unfinished", std::process::id()));
+            let hidden = leftovers::name(name, std::process::id(), attempt);
             let unfinished = target.with_file_name(hidden);
             let opened = OpenOptions::new()
                 .write(true)
                 .create_new(true)
                 .open(&unfinished);
             match opened {
+                // Somebody took it for a leftover before it was locked.
+                Ok(file) if !leftovers::keep(&file, &unfinished) => {}
                 Ok(file) => {
                     note_unfinished(&unfinished);
                     return Ok(Self {

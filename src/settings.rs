@@ -22,9 +22,13 @@ const USER_FILE: &str = "k3/settings.toml";
 ///
 /// A file that cannot be read, and every value that cannot be used.
 pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Settings, CliError> {
-    let path = file(named);
-    let text = path.as_deref().map(read).transpose()?;
-    let file = path.as_deref().zip(text.as_deref());
+    let found = named_file(named);
+    let path = found.as_ref().map(|(path, _)| path.as_path());
+    let text = found
+        .as_ref()
+        .map(|(path, by)| read(path, by))
+        .transpose()?;
+    let file = path.zip(text.as_deref());
     let settings = Settings::resolve(SettingSources {
         file: file.map(|(path, text)| SettingsFile { path, text }),
         environment: std::env::vars_os().collect(),
@@ -34,19 +38,61 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
     Ok(settings)
 }
 
-/// The settings file in force, if there is one.
-pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
-    match named {
-        Some(path) => Some(path.to_owned()),
-        None => variable(SETTINGS_VARIABLE)
-            .map(PathBuf::from)
-            .or_else(|| user_file().filter(|path| path.exists())),
+/// Checks that the directories and the vocabulary that settings name are there.
+///
+/// # Errors
+///
+/// The first that is not, with what names it.
+pub(crate) fn check_places(settings: &Settings) -> Result<(), CliError> {
+    let bad = |path: &Path, reason, named| {
+        let path = path.to_owned();
+        CliError::BadPath {
+            path,
+            reason,
+            named,
+        }
+    };
+    if let Some(roots) = &settings.root {
+        let missing = roots.value.0.iter().find(|root| !root.is_dir());
+        if let Some(root) = missing {
+            let reason = if root.exists() {
+                "is not a directory"
+            } else {
+                "no such directory"
+            };
+            return Err(bad(root, reason, roots.origin.spelled("root")));
+        }
+    }
+    match &settings.tokenizer {
+        Some(place) if !place.value.exists() => {
+            let named = place.origin.spelled("tokenizer");
+            Err(bad(&place.value, "no such file or directory", named))
+        }
+        _ => Ok(()),
     }
 }
 
-fn read(path: &Path) -> Result<String, CliError> {
+/// The settings file in force, if there is one.
+pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
+    named_file(named).map(|(path, _)| path)
+}
+
+/// The same, with what names it.
+fn named_file(named: Option<&Path>) -> Option<(PathBuf, &'static str)> {
+    if let Some(path) = named {
+        return Some((path.to_owned(), "--settings"));
+    }
+    if let Some(path) = variable(SETTINGS_VARIABLE) {
+        return Some((path.into(), SETTINGS_VARIABLE));
+    }
+    let own = user_file().filter(|path| path.exists())?;
+    Some((own, "the user's own"))
+}
+
+fn read(path: &Path, by: &'static str) -> Result<String, CliError> {
     let unreadable = |source| ConfigError::SettingsFile {
         path: path.to_owned(),
+        named: by,
         source,
     };
     // A file that is called "-" is a file: settings are not given by pipe.

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use crate::error::CliError;
 
+/// What standard output is called where outputs have paths.
+pub(crate) const STDOUT: &str = "standard output";
+
 /// Writes to standard output and tells a reader that has gone
 /// ([`CliError::OutputClosed`]) from one that cannot take more.
 #[derive(Debug, Default)]
@@ -23,6 +26,15 @@ impl Stdout {
             .and_then(|()| stdout.flush())
             .map_err(fault)
     }
+
+    /// What became of text that somebody else has `written` there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub(crate) fn finish(&mut self, written: io::Result<()>) -> Result<(), CliError> {
+        written.and_then(|()| io::stdout().flush()).map_err(fault)
+    }
 }
 
 fn fault(source: io::Error) -> CliError {
@@ -30,7 +42,7 @@ fn fault(source: io::Error) -> CliError {
         CliError::OutputClosed
     } else {
         CliError::NotWritable {
-            path: PathBuf::from("standard output"),
+            path: PathBuf::from(STDOUT),
             source,
         }
     }

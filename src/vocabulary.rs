@@ -72,7 +72,7 @@ pub(crate) fn for_tool(args: &VocabularyArgs) -> Result<Tokenizer, CliError> {
         .expect("one of the two is given");
     open(&place, vocab_size)?.ok_or(CliError::NoVocabulary {
         path: place,
-        need: "the command needs",
+        need: "the command needs".to_owned(),
         instead: "",
     })
 }

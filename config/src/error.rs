@@ -22,10 +22,15 @@ pub enum ConfigError {
     #[error(transparent)]
     Settings(#[from] SettingsErrors),
     /// A settings file that cannot be read.
-    #[error("{path}: the settings cannot be read ({source}); name another file with --settings")]
+    #[error(
+        "{path} ({named}): the settings cannot be read ({source}); name another file with \
+         --settings"
+    )]
     SettingsFile {
         /// The file.
         path: PathBuf,
+        /// What names it.
+        named: &'static str,
         /// What the system said.
         source: std::io::Error,
     },

@@ -54,9 +54,9 @@ pub use memory_group::{
 pub use names::UnknownName;
 pub use origin::{Origin, Sourced};
 pub use plan::{
-    ArenaLayout, BudgetPlan, DiskForecast, LOOKAHEAD_POSITIONS_MAX, LineKind, LookaheadPlan,
-    PinMap, PinSummary, PlanLine, PlanRefusal, PlanRequest, Prediction, RingPlan, Shortfall,
-    SlotPlan, WorkspaceShape, pinned_blocks, plan,
+    ArenaLayout, BudgetPlan, DiskForecast, ForcedSplit, LOOKAHEAD_POSITIONS_MAX, LineKind,
+    LookaheadPlan, PinMap, PinSummary, PlanLine, PlanRefusal, PlanRequest, Prediction, RingPlan,
+    Shortfall, SlotPlan, SplitKind, WorkspaceShape, pinned_blocks, plan,
 };
 pub use preset::{
     DEFAULT_CHUNK_POSITIONS, DEFAULT_CONTEXT_POSITIONS, Preset, SMALL_BUDGET,

@@ -47,6 +47,29 @@ impl fmt::Display for Origin {
     }
 }
 
+impl Origin {
+    /// The setting `key`, in the settings file's spelling, as whoever decided
+    /// its value wrote it: the flag, the variable, or the key and its line.
+    ///
+    /// Where nobody did it is the flag, with which to say otherwise.
+    ///
+    /// ```
+    /// use k3_config::Origin;
+    /// let file = Origin::File { path: "k3.toml".into(), line: 3 };
+    /// assert_eq!(file.spelled("trunk_gb"), "`trunk_gb` in k3.toml:3");
+    /// assert_eq!(Origin::Default.spelled("trunk_gb"), "--trunk-gb");
+    /// ```
+    #[must_use]
+    pub fn spelled(&self, key: &str) -> String {
+        match self {
+            Self::Flag { name } => name.clone(),
+            Self::Environment { variable } => variable.clone(),
+            Self::File { .. } => format!("`{key}` in {self}"),
+            Self::Default | Self::Preset(_) => format!("--{}", key.replace('_', "-")),
+        }
+    }
+}
+
 /// A value and who decided it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sourced<T> {

@@ -29,6 +29,8 @@ mod predict;
 mod refusal;
 mod render;
 mod request;
+mod splits;
+mod surplus;
 mod trunk;
 
 use serde::Serialize;
@@ -46,6 +48,7 @@ pub use pins::{PinMap, pinned_blocks};
 pub use predict::{DiskForecast, Prediction};
 pub use refusal::{PlanRefusal, Shortfall};
 pub use request::{PlanRequest, WorkspaceShape};
+pub use splits::{ForcedSplit, SplitKind};
 
 /// The ring that streamed blocks pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -272,6 +275,8 @@ impl Model {
             chunk_positions: chunk,
             chunk_that_fits: largest_fitting(1, chunk, |lower| fits(context, lower)),
             fits_without_lookahead: fits_without_lookahead(request),
+            splits: splits::forced(request),
+            fits_without_splits: splits::fits_without_both(request),
         };
         assert!(
             shortfall.context_that_fits != Some(context),
@@ -292,7 +297,18 @@ fn fits_without_lookahead(request: &PlanRequest<'_>) -> Option<bool> {
         lookahead_count: 0,
         ..*request
     };
-    Some(plan(&without).is_ok())
+    Some(is_accepted(&without))
+}
+
+/// Whether there is a plan for `request`.
+fn is_accepted(request: &PlanRequest<'_>) -> bool {
+    let Ok(model) = Model::new(request) else {
+        return false;
+    };
+    let shape = request.shape(request.context_positions, request.chunk_positions);
+    let needs = fixed_needs(request, shape, &model.trunk);
+    let fixed: u128 = needs.iter().map(|need| need.bytes).sum();
+    fixed + model.least_bytes() <= u128::from(request.budget.total.0)
 }
 
 /// The largest number within `low..=high` that `fits`, if `low` does. Nothing

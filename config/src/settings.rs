@@ -3,7 +3,8 @@
 //! Each layer overrides those before it, value by value, and every value in
 //! force knows where it came from. A preset acts from the layer that names
 //! it: `--preset laptop` overrides a `memory` of the settings file, and a
-//! `--memory` beside it overrides the preset.
+//! `--memory` beside it overrides the preset. All a preset says is how much
+//! memory there is; what else depends on it (the chunk) follows that amount.
 //!
 //! All mistakes of all layers are reported at once.
 
@@ -130,7 +131,8 @@ pub struct Settings {
     pub tokenizer: Option<Sourced<PathBuf>>,
     /// Where metrics are served.
     pub metrics_listen: Option<Sourced<std::net::SocketAddr>>,
-    /// Variables that look like a mistyped setting. They change nothing.
+    /// What was given and changes nothing: variables that look like a mistyped
+    /// setting, and presets beside a size. One sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -147,14 +149,16 @@ impl Settings {
             .file
             .map(|file| file::read(file, &mut problems))
             .unwrap_or_default();
-        let (environment, warnings) = environment::read(sources.environment, &mut problems);
+        let (environment, mut warnings) = environment::read(sources.environment, &mut problems);
         let flags = sources
             .flags
             .into_layer(|key| Origin::Flag { name: key.flag() });
         if !problems.is_empty() {
             return Err(SettingsErrors { problems });
         }
-        let memory = memory_in_force(&[&file, &environment, &flags]);
+        let layers = [&file, &environment, &flags];
+        warnings.extend(layers.into_iter().filter_map(idle_preset));
+        let memory = memory_in_force(&layers);
         let layer = file.overridden_by(environment).overridden_by(flags);
         let context = u32::try_from(DEFAULT_CONTEXT_POSITIONS).expect("a small number");
         let context = PositiveCount::new(context).expect("not zero");
@@ -212,6 +216,19 @@ impl Settings {
 
 fn or_default<T>(given: Option<Sourced<T>>, default: T) -> Sourced<T> {
     given.unwrap_or_else(|| Sourced::default_value(default))
+}
+
+/// A sentence about a preset that stands beside a size in the same layer.
+fn idle_preset(layer: &Layer) -> Option<String> {
+    let (preset, memory) = (layer.preset.as_ref()?, layer.memory.as_ref()?);
+    let (idle, decides) = (
+        preset.origin.spelled("preset"),
+        memory.origin.spelled("memory"),
+    );
+    Some(format!(
+        "{idle} {} has no effect: {decides} {} decides, and a preset says nothing else",
+        preset.value, memory.value
+    ))
 }
 
 /// The last layer that names a size or a preset decides; within a layer the

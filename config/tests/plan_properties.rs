@@ -4,7 +4,7 @@ mod support;
 
 use k3_config::{
     ArenaLayout, BlockFootprint, BlockKind, BudgetPlan, Bytes, LineKind, ModelFootprint, Pins,
-    PlanRefusal, plan,
+    PlanRefusal, SplitKind, plan,
 };
 use proptest::prelude::*;
 use support::{budget, kimi_request, linear_workspace};
@@ -236,6 +236,41 @@ proptest! {
             prop_assert!(places(&after) >= places(&before));
             prop_assert!(after.ring.place_count >= before.ring.place_count || after.ring.place_count == 0);
             before = after;
+        }
+    }
+
+    #[test]
+    fn ways_out_of_forced_splits_are_exact(case in cases(), part in 0u64..1000) {
+        let without = Case { trunk: None, cache: None, slots: None, ..case.clone() };
+        let (least, all) = (without.smallest(), case.smallest());
+        let total = least + all.saturating_sub(least) * part / 1000;
+        let Err(PlanRefusal::TooSmall(shortfall)) = case.plan(total) else {
+            return Ok(());
+        };
+        let asked = [case.trunk, case.cache, case.slots].into_iter().flatten();
+        prop_assert_eq!(shortfall.splits.iter().map(|split| split.asked).collect::<Vec<_>>(),
+            asked.collect::<Vec<_>>());
+        for split in &shortfall.splits {
+            let with = |amount: Option<u64>| {
+                let mut case = case.clone();
+                match split.kind {
+                    SplitKind::Trunk => case.trunk = amount,
+                    SplitKind::Cache => case.cache = amount,
+                    SplitKind::Slots => case.slots = amount,
+                }
+                case.plan(total).is_ok()
+            };
+            prop_assert_eq!(split.fits_without, with(None), "{:?}", split);
+            if let Some(fits) = split.fits {
+                prop_assert!(fits < split.asked && with(Some(fits)), "{:?}", split);
+            }
+            if let (SplitKind::Slots, Some(fits)) = (split.kind, split.fits) {
+                prop_assert!(!with(Some(fits + 1)), "{:?}", split);
+            }
+        }
+        if let Some(fits) = shortfall.fits_without_splits {
+            prop_assert!(shortfall.splits.len() == 2);
+            prop_assert_eq!(fits, without.plan(total).is_ok());
         }
     }
 

@@ -1,7 +1,7 @@
 //! The `k3-pack` command.
 #![forbid(unsafe_code)]
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -12,12 +12,12 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help goes to standard output, which may have been closed.
-            let _ = error.print();
+            let printed = error.print();
             return if error.use_stderr() {
+                // Without standard error the exit code has to do.
                 Exit::Refused.into()
             } else {
-                Exit::Done.into()
+                help_is_out(printed).into()
             };
         }
     };
@@ -28,8 +28,23 @@ fn main() -> ExitCode {
         Ok(()) => Exit::Done.into(),
         Err(error) => {
             // Without standard error the exit code has to do.
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            let _ = writeln!(io::stderr(), "error: {error}");
             error.exit().into()
+        }
+    }
+}
+
+/// How the program ends after help went to standard output, which may be closed
+/// or full.
+fn help_is_out(printed: io::Result<()>) -> Exit {
+    match printed.and_then(|()| io::stdout().flush()) {
+        Ok(()) => Exit::Done,
+        // Whoever read it has gone.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(error) => {
+            let text = format!("error: standard output: cannot be written: {error}");
+            let _ = writeln!(io::stderr(), "{text}");
+            Exit::NotWritable
         }
     }
 }

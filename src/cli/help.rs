@@ -54,7 +54,8 @@ Examples:
 
 Exit codes:
   0    done
-  1    the run failed, or `compare` found a difference
+  1    the run failed, `compare` found a difference, or `inspect` a checkpoint
+       that is not complete
   2    refused: usage, configuration or plan
   3    an output cannot be written
   5    interrupted; the tokens so far and the report (--out, --json) were kept
@@ -101,8 +102,9 @@ Examples:
 pub(super) const INSPECT_ABOUT: &str = "\
 Tell what a checkpoint holds and lacks.
 
-Bytes by kind, the layers, the experts, the identity. Only headers are read. A
-checkpoint that is not complete is no error: what is missing is listed.";
+Bytes by kind, the layers, the experts, the identity. Only headers are read.
+What is missing or broken is listed below the census. Exits with 0 when the
+checkpoint is complete, with 1 when it is not.";
 
 pub(super) const INSPECT_EXAMPLES: &str = "\
 Examples:

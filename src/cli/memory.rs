@@ -23,6 +23,11 @@ pub(crate) struct MemoryArgs {
     pub memory: Option<MemoryRequest>,
 
     /// A named budget; see `k3 presets`
+    ///
+    /// A preset is an amount of memory and nothing else; what is chosen by that
+    /// amount (--chunk) follows. Beside --memory it has no effect, and a note
+    /// says so. Either as an option overrides both as variables, and those as
+    /// variables override both in the settings file.
     #[arg(long, value_name = "NAME")]
     pub preset: Option<Preset>,
 

@@ -13,6 +13,7 @@ pub(crate) mod presets;
 pub(crate) mod replay;
 pub(crate) mod tokenize;
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
@@ -48,7 +49,10 @@ pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
     if path.is_dir() {
         Ok(path)
     } else {
-        Err(CliError::IsAFile { path })
+        Err(CliError::IsAFile {
+            path,
+            named: variable(argument),
+        })
     }
 }
 
@@ -65,8 +69,14 @@ pub(crate) fn named_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
     let similar_command = path.to_str().and_then(similar_command);
     Err(CliError::NotADirectory {
         path,
+        named: variable(argument),
         similar_command,
     })
+}
+
+/// The variable that names MODEL where no argument does.
+pub(crate) fn variable(argument: Option<&Path>) -> Option<&'static str> {
+    argument.is_none().then_some(MODEL_VARIABLE)
 }
 
 /// What is given as MODEL, whatever it is.
@@ -75,6 +85,38 @@ pub(crate) fn named_model(argument: Option<&Path>) -> Option<PathBuf> {
     argument
         .map(Path::to_owned)
         .or_else(|| variable().map(PathBuf::from))
+}
+
+/// Why reading `path`, which is no directory and was given as `argument` or by
+/// the variable, would measure no disk; `None` if it would.
+pub(crate) fn not_measured(path: &Path, argument: Option<&Path>) -> Option<CliError> {
+    let named = variable(argument);
+    let Ok(metadata) = path.metadata() else {
+        return Some(CliError::NotADirectory {
+            path: path.to_owned(),
+            named,
+            similar_command: None,
+        });
+    };
+    let file = metadata.file_type();
+    let kind = if file.is_char_device() {
+        "a character device"
+    } else if file.is_block_device() {
+        "a block device, not a file on one"
+    } else if file.is_fifo() {
+        "a pipe"
+    } else if file.is_socket() {
+        "a socket"
+    } else if metadata.len() == 0 {
+        "an empty file"
+    } else {
+        return None;
+    };
+    Some(CliError::NotMeasured {
+        path: path.to_owned(),
+        kind,
+        named,
+    })
 }
 
 fn similar_command(name: &str) -> Option<&'static str> {

@@ -24,6 +24,7 @@ use crate::error::{CliError, Positions};
 use crate::exit::Exit;
 use crate::planning::{self, Reading, Subject};
 use crate::render::escape;
+use crate::render::wrap::wrap;
 use crate::stdout::Stdout;
 use crate::{settings, vocabulary};
 
@@ -101,6 +102,7 @@ impl Found {
 /// that is too small.
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
+    settings::check_places(&settings)?;
     let form = form(settings.attention.value);
     let found = find(
         args.model.as_deref(),
@@ -112,13 +114,20 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let threads = planning::threads(&settings);
     let plan = found
         .plan(&budget, &settings)
-        .map_err(|refusal| CliError::refused_plan(refusal, Positions::Context))?;
+        .map_err(|refusal| CliError::refused_plan(refusal, Positions::Context, &settings))?;
     let settings = planning::effective(&settings, &budget, threads, found.block_bytes);
     let rates = args
         .disk_gbps
         .map_or(EXAMPLE_RATES.to_vec(), |rate| vec![rate]);
-    let forecast = |rate: &f64| DiskForecast::new(&plan.prediction, rate * GIGA, 0.0);
-    let notes = [found.notes, settings.warnings.clone()].concat();
+    let forecast = |rate: &f64| DiskForecast::worst(&plan.prediction, rate * GIGA);
+    let picks = found.footprint.experts_per_token.into();
+    let notes = [
+        found.notes,
+        settings.warnings.clone(),
+        plan.surplus(&settings, picks),
+        idle_chunk(&settings).into_iter().collect(),
+    ]
+    .concat();
     let report = PlanReport {
         model: found.model,
         forecasts: rates.iter().map(forecast).collect(),
@@ -134,6 +143,19 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     };
     Stdout.write(text.as_bytes())?;
     Ok(Exit::Done)
+}
+
+/// A sentence about a chunk that no sequence can fill.
+fn idle_chunk(settings: &Settings) -> Option<String> {
+    let (chunk, context) = (settings.chunk.as_ref()?, &settings.context);
+    (chunk.value > context.value).then(|| {
+        format!(
+            "{} asks for sweeps of {} positions, and a context has {}",
+            chunk.origin.spelled("chunk"),
+            chunk.value,
+            context.value
+        )
+    })
 }
 
 fn values(args: &PlanArgs) -> SettingValues {
@@ -295,9 +317,14 @@ fn render(report: &PlanReport, settings: &Settings) -> String {
         for forecast in &report.forecasts {
             writeln!(
                 text,
-                "{:<17}  {:.2} s per token for the disk alone, no expert in memory",
+                "{:<17}  {:.2} s per token for the disk alone{}",
                 format!("at {} GB/s", forecast.disk_bytes_per_second / GIGA),
-                forecast.floor_seconds_per_token
+                forecast.floor_seconds_per_token,
+                if forecast.hit_share < 1.0 {
+                    ", no expert found in memory"
+                } else {
+                    ""
+                }
             )
             .expect(write);
         }
@@ -305,7 +332,7 @@ fn render(report: &PlanReport, settings: &Settings) -> String {
     text.push_str("\nsettings\n");
     text.push_str(&settings.table());
     for note in &report.notes {
-        writeln!(text, "note: {}", escape::line(note)).expect(write);
+        text.push_str(&wrap(&format!("note: {}", escape::line(note))));
     }
     text
 }

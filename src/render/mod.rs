@@ -7,6 +7,7 @@ pub(crate) mod report;
 pub(crate) mod style;
 pub(crate) mod sweeps;
 pub(crate) mod table;
+pub(crate) mod wrap;
 
 /// A rate, in bytes per second.
 #[allow(

@@ -8,6 +8,7 @@ use k3_runtime::RunReport;
 use k3_runtime::report::{EngineReport, MemoryReport, StopReason, StreamingReport};
 
 use super::style::Style;
+use super::wrap::wrap;
 use super::{escape, short_bytes, short_rate, sweeps, table};
 
 /// Hex digits of the identity that are shown.
@@ -68,7 +69,11 @@ fn render(report: &RunReport, style: Style) -> String {
         .iter()
         .flat_map(|streaming| &streaming.fallbacks);
     for note in report.notes.iter().chain(fallbacks) {
-        let _ = writeln!(text, "{} {}", style.hint("note:"), escape::line(note));
+        let line = format!("{} {}\n", style.hint("note:"), escape::line(note));
+        text.push_str(&match style.is_terminal() {
+            true => wrap(&line),
+            false => line,
+        });
     }
     text
 }

@@ -196,6 +196,7 @@ fn a_larger_chunk_reads_less_for_each_position() {
         "bench", "prefill", &tiny, "--chunks", "1,3", "--rounds", "2", "--memory",
     ];
     let refused = refusal(2, &[&args[..], &["1"]].concat());
+    assert!(refused.contains("smaller --chunks"), "{refused}");
     let line = refused.lines().find(|line| line.contains("raise --memory"));
     let mut words = line.unwrap().split_whitespace();
     let least = words.find(|word| word.parse::<u64>().is_ok()).unwrap();
@@ -325,6 +326,34 @@ fn disks_that_cannot_be_measured() {
     assert!(said.contains("no files"), "{said}");
     let said = refusal(2, &["bench", "disk", "/no/such/file"]);
     assert!(said.contains("/no/such/file"), "{said}");
+    // Nothing in them to read.
+    std::fs::write(directory.path().join("empty"), "").unwrap();
+    let said = refusal(2, &["bench", "disk", &folder]);
+    assert!(said.contains("holds no files to read\n"), "{said}");
+    std::fs::create_dir(directory.path().join("below")).unwrap();
+    let said = refusal(2, &["bench", "disk", &folder]);
+    assert!(said.contains("only directories"), "{said}");
+    let empty = format!("{folder}/empty");
+    let pipe = format!("{folder}/pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(format!("{folder}/socket")).unwrap();
+    let socket = format!("{folder}/socket");
+    for (path, kind) in [
+        ("/dev/null", "a character device"),
+        (&*pipe, "a pipe"),
+        (&*socket, "a socket"),
+        (&*empty, "an empty file"),
+    ] {
+        for command in [&["bench", "disk", path][..], &["doctor", path]] {
+            let said = refusal(2, command);
+            let what = format!("{path}: is {kind}");
+            assert!(
+                said.contains(&what) && said.contains("way out: give"),
+                "{said}"
+            );
+        }
+    }
     // Shards smaller than a block.
     let said = refusal(1, &["bench", "disk", &tiny()]);
     assert!(said.contains("4194304 bytes"), "{said}");

@@ -1,8 +1,10 @@
 //! Help, version and completions.
 
+use std::process::Stdio;
+
 use insta::assert_snapshot;
 
-use crate::common::{k3, run, stdout_of};
+use crate::common::{k3, program, run, stdout_of};
 
 const COMMANDS: [&str; 11] = [
     "plan",
@@ -75,6 +77,44 @@ fn help_fits_80_columns_and_names_every_command() {
             }
         }
     }
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let full = || {
+        std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    for args in [
+        &["--help"][..],
+        &["-h"],
+        &["--version"],
+        &["-V"],
+        &["help"],
+        &["help", "plan"],
+        &["plan", "--help"],
+        &["bench", "disk", "-h"],
+        &["completions", "bash"],
+        &["--list-presets"],
+    ] {
+        let output = program().args(args).stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {said}");
+        assert!(said.starts_with("error: standard output: "), "{said}");
+        // Who has read enough is no error.
+        let mut child = program().args(args).stdout(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
+    }
+    // What goes to standard error does not need the other.
+    let output = program()
+        .args(["--no-such"])
+        .stdout(full())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]

@@ -4,16 +4,27 @@ use std::path::{Path, PathBuf};
 
 use insta::assert_snapshot;
 
-use crate::common::{case, count_of, fixture, json, refusal, stdout_of, tiny};
+use crate::common::{case, count_of, fixture, json, refusal, run, stdout_of, tiny};
 
+/// The census of `path`, whose exit code tells whether it is complete.
+#[track_caller]
 fn census(path: &Path) -> serde_json::Value {
     let path = path.display().to_string();
-    json(&stdout_of(&["inspect", &path, "--json"]))
+    let output = run(&["inspect", &path, "--json"]);
+    let census = json(&output.stdout);
+    let code = if census["complete"] == true { 0 } else { 1 };
+    assert_eq!(output.status.code(), Some(code), "{census}");
+    assert!(output.stderr.is_empty());
+    census
 }
 
+/// The census of an incomplete checkpoint, to read.
+#[track_caller]
 fn text(path: &Path) -> String {
     let path = path.display().to_string();
-    String::from_utf8(stdout_of(&["inspect", &path])).unwrap()
+    let output = run(&["inspect", &path]);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A copy of the tiny checkpoint.

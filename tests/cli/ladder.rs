@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::common::{case, fixture, ids_of, json, k3, list, names, refusal, run, stdout_of, tiny};
 
-const RUNGS: &str = "56M,64M";
+pub(crate) const RUNGS: &str = "56M,64M";
 /// Below the smallest plan of the tiny checkpoint.
 const TOO_SMALL: &str = "1M";
 
 /// A ladder over a prompt whose answer is known.
-fn ladder(extra: &[&str]) -> Vec<String> {
+pub(crate) fn ladder(extra: &[&str]) -> Vec<String> {
     let case = case("tiny", "p12", "latent");
     let model = tiny();
     let ids = list(&case.ids);
@@ -29,7 +29,7 @@ fn ladder(extra: &[&str]) -> Vec<String> {
 
 /// The memory group of this process, if groups can be made below it; says that
 /// a test is not run if not.
-fn groups() -> Option<PathBuf> {
+pub(crate) fn groups() -> Option<PathBuf> {
     let output = run(&ladder(&[
         "--rungs",
         "64M",
@@ -57,7 +57,7 @@ fn left_by(parent: &Path, pid: u32) -> Vec<String> {
     left
 }
 
-fn rung(report: &Value, index: usize) -> &Value {
+pub(crate) fn rung(report: &Value, index: usize) -> &Value {
     &report["rungs"][index]
 }
 

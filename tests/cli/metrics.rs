@@ -399,6 +399,43 @@ fn a_measurement_tells_how_far_it_is() {
     assert_eq!(run.interrupt().0, Some(5));
 }
 
+#[test]
+fn a_measurement_of_a_disk_is_watched_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, vec![7; 24 << 20]).unwrap();
+    let path = file.display().to_string();
+    // Long enough to be looked at in both of its stages, and interrupted.
+    let quick = ["--seconds", "0.001", "--rounds", "1", "--pairs", "999"];
+    let run = Run::command(&[&["bench", "disk", &path], &quick[..]].concat());
+    let mut stages: BTreeSet<String> = BTreeSet::new();
+    let mut seen: Option<(String, f64)> = None;
+    while !stages.contains("pairs") {
+        let families = run.scrape();
+        check_documented(&families);
+        assert_eq!(value(&families, "k3_bench_measured"), 0.0);
+        let Some(family) = families.get("k3_bench_stage_share") else {
+            continue;
+        };
+        let (labels, share) = &family.samples[0];
+        assert!((0.0..=1.0).contains(share), "{share}");
+        let stage = labels["stage"].clone();
+        // Within a stage it only grows.
+        if let Some((before, least)) = &seen {
+            assert!(*before != stage || share >= least, "{least} {share}");
+        }
+        seen = Some((stage.clone(), *share));
+        stages.insert(stage);
+    }
+    assert!(
+        stages
+            .iter()
+            .all(|stage| ["sweep", "pairs"].contains(&&**stage))
+    );
+    // The only device was not complete: nothing to keep.
+    assert_eq!(run.interrupt().0, Some(130));
+}
+
 /// Every family has a row in `docs/metrics.md`.
 #[track_caller]
 fn check_documented(families: &Families) {

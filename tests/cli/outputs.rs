@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::common::{case, count_of, json, names, program, refusal, run, stdout_of, tiny};
+use crate::common::{case, count_of, json, list, names, program, refusal, run, stdout_of, tiny};
 
 const OPTIONS: [&str; 3] = ["--out", "--dump-logits", "--dump-trace"];
 
@@ -261,6 +261,92 @@ fn devices_are_written_to_and_not_replaced() {
     );
     let full = run(&[&tiny(), "--ids", "3", "-n", "1", "-q", "--out", "/dev/full"]);
     assert_eq!(full.status.code(), Some(3));
+}
+
+/// Runs with an output that fills up: its error is told, and `kept` is there.
+#[track_caller]
+fn check_kept(args: &[&str], full: &[&str], kept: &[&std::path::Path]) {
+    let fixed = ["--ids", "3,4", "-n", "2", "-q"];
+    let output = run(&[&[tiny().as_str()], &fixed[..], args].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    for name in full {
+        assert!(
+            said.contains(&format!("{name}: cannot be written")),
+            "{said}"
+        );
+    }
+    assert_eq!(
+        said.matches("cannot be written").count(),
+        full.len(),
+        "{said}"
+    );
+    for path in kept {
+        assert!(std::fs::metadata(path).unwrap().len() > 0);
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn an_output_that_fills_up_takes_nothing_from_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let [report, logits, trace] = ["run.json", "logits", "trace"].map(|name| dir.path().join(name));
+    let [out, dump, picks] = [&report, &logits, &trace].map(|path| path.to_str().unwrap());
+    let (full, stdout) = ("/dev/full", "standard output");
+    let others = ["--out", out, "--dump-trace", picks];
+    // More logits than a buffer holds: it fails in the prompt, or at the end.
+    for ids in ["3,4", &list(&[5; 40])] {
+        let args = [&others[..], &["--dump-logits", full, "--all-positions"]].concat();
+        let fixed = ["-n", "2", "-q", "--ids", ids];
+        let output = run(&[&[tiny().as_str()], &fixed[..], &args].concat());
+        assert_eq!(output.status.code(), Some(3));
+        // The run went on, and its report tells.
+        assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 1);
+        let told = json(&std::fs::read(&report).unwrap());
+        assert_eq!(told["generated_ids"].as_array().unwrap().len(), 2);
+        assert_eq!(told["stop_reason"], "length");
+        let notes = told["notes"].to_string();
+        assert!(notes.contains("/dev/full: cannot be written"), "{notes}");
+        assert!(std::fs::metadata(&trace).unwrap().len() > 0);
+    }
+    let dumps = ["--dump-logits", dump, "--dump-trace", picks];
+    let both = [&logits, &trace].map(|path| path.as_path());
+    check_kept(&[&dumps[..], &["--out", full]].concat(), &[full], &both);
+    let args = ["--out", out, "--dump-logits", dump, "--dump-trace", full];
+    check_kept(&args, &[full], &[&report, &logits]);
+    // Each of several is named.
+    let other = dir.path().join("other-full");
+    std::os::unix::fs::symlink("/dev/full", &other).unwrap();
+    let other = other.to_str().unwrap();
+    let args = [
+        "--out",
+        out,
+        "--dump-logits",
+        other,
+        "--dump-trace",
+        "/dev/full",
+    ];
+    // One device under two names is refused as one output.
+    let refused = run(&[&[tiny().as_str(), "--ids", "3"], &args[..]].concat());
+    let code = refused.status.code();
+    assert!(code == Some(2) || code == Some(3), "{code:?}");
+    // Standard output is an output too.
+    for extra in [&["--json"][..], &[]] {
+        let device = std::fs::File::options().write(true).open(full).unwrap();
+        let output = program()
+            .args([tiny().as_str(), "--ids", "3,4", "-n", "2", "-q"])
+            .args([&dumps[..], &["--out", out], extra].concat())
+            .stdout(device)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains(stdout), "{said}");
+        for path in [&report, &logits, &trace] {
+            assert!(std::fs::metadata(path).unwrap().len() > 0, "{extra:?}");
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn every_line_of_a_plan_that_holds_the_whole_model() {
 }
 
 #[test]
-fn a_refusal_shows_the_least_plan_and_three_ways_out() {
+fn a_refusal_shows_the_least_plan_and_the_ways_out() {
     let said = refusal(2, &fixed(&["--memory", "10M"]));
     with_settings!({filters => SIZES.to_vec()}, {
         assert_snapshot!(said);
@@ -49,6 +49,7 @@ fn plans_fit_80_columns() {
     for args in [
         fixed(&["--memory", "64M"]),
         fixed(&["--memory", "52.5M", "--disk-gbps", "3"]),
+        fixed(&["--memory", "64M", "--preset", "floor", "--cache-gb", "7"]),
         vec!["inspect", "fixtures/tiny"],
         vec!["presets"],
     ] {
@@ -95,6 +96,46 @@ fn a_disk_rate_gives_the_floor() {
 }
 
 #[test]
+fn what_a_cache_can_hold_is_told_apart_from_what_will_be_found() {
+    let with = |extra: &[&str]| {
+        let args = fixed(&[&["--memory", "64M", "--disk-gbps", "3"], extra].concat());
+        let report = json(&stdout_of(&[&args[..], &["--json"]].concat()));
+        (text(&args), report)
+    };
+    let check = |said: &str, name: &str, why: &str| {
+        let line = said.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with(why), "{line}");
+    };
+    // 3 of 10 slots pass experts through.
+    let (said, report) = with(&["--slots", "10"]);
+    let (slots, forecast) = (&report["plan"]["slots"], &report["forecasts"][0]);
+    let [cached, all] = ["cache_count", "expert_count"].map(|key| slots[key].as_f64().unwrap());
+    assert!(0.0 < cached && cached < all, "{slots}");
+    let share = (1000.0 * cached / all).floor() / 10.0;
+    check(
+        &said,
+        "cached",
+        &format!("{share} % of the experts have a slot"),
+    );
+    check(&said, "bytes per token", "the worst: no expert is found");
+    assert_eq!(forecast["hit_share"], 0.0);
+    let experts = &report["plan"]["prediction"]["expert_bytes_per_token"];
+    assert!(forecast["bytes_per_token"].as_f64().unwrap() > experts.as_f64().unwrap());
+    let (said, report) = with(&[]);
+    check(&said, "cached", "100.0 % of the experts have a slot");
+    check(&said, "bytes per token", "every expert is found in memory");
+    assert_eq!(report["forecasts"][0]["hit_share"], 1.0);
+    let said = text(&fixed(&["--memory", "64M"]));
+    assert!(!said.contains("no expert"), "{said}");
+    let said = text(&fixed(&["--memory", "64M", "--slots", "10"]));
+    assert_eq!(
+        said.matches(", no expert found in memory").count(),
+        2,
+        "{said}"
+    );
+}
+
+#[test]
 fn a_model_that_is_not_here_is_planned_from_its_configuration() {
     let config = fixture("tiny").join("config.json").display().to_string();
     let with = |config: &str| {
@@ -125,7 +166,7 @@ fn a_model_that_is_not_here_is_planned_from_its_configuration() {
 #[test]
 fn contradictions_name_both_sides() {
     let said = refusal(2, &fixed(&["--slots", "3"]));
-    assert!(said.contains("--slots 3"), "{said}");
+    assert!(said.contains("--slots: 3 slots are too few"), "{said}");
     let said = refusal(2, &fixed(&["--slots", "8", "--cache-gb", "0.001"]));
     assert!(
         said.contains("--slots") && said.contains("--cache-gb"),

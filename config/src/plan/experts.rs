@@ -72,6 +72,11 @@ impl Experts {
         })
     }
 
+    /// The fewest slots that can be asked for.
+    pub(super) fn least_total(&self) -> u64 {
+        self.transit_least
+    }
+
     /// The cheapest slots that honour the request.
     pub(super) fn least(&self) -> Slots {
         let few = self.with_transit(self.transit_least);

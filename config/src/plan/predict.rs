@@ -92,7 +92,8 @@ fn expert_bytes(footprint: &ModelFootprint) -> u64 {
 pub struct DiskForecast {
     /// What the disk delivers, in bytes per second.
     pub disk_bytes_per_second: f64,
-    /// Share of experts assumed to be in memory.
+    /// Share of a token's experts assumed to be found in memory: 0 is the worst
+    /// case, whatever the cache holds; 1 when every expert has a slot.
     pub hit_share: f64,
     /// Bytes of one generated token.
     pub bytes_per_token: f64,
@@ -101,6 +102,19 @@ pub struct DiskForecast {
 }
 
 impl DiskForecast {
+    /// What `prediction` means on a disk at worst: no expert is found in memory,
+    /// unless all of them have a slot.
+    ///
+    /// # Panics
+    ///
+    /// If the rate is not positive.
+    #[must_use]
+    pub fn worst(prediction: &Prediction, disk_bytes_per_second: f64) -> Self {
+        let all_cached = prediction.expert_bytes_per_token == 0;
+        let hit_share = if all_cached { 1.0 } else { 0.0 };
+        Self::new(prediction, disk_bytes_per_second, hit_share)
+    }
+
     /// What `prediction` means on a disk; panics as
     /// [`Prediction::floor_seconds_per_token`] does.
     #[must_use]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::bytes::Bytes;
 
 use super::lines::PlanLine;
+use super::splits::ForcedSplit;
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,8 +18,8 @@ pub enum PlanRefusal {
     TooSmall(Box<Shortfall>),
     /// Fewer slots than experts can pass through.
     #[error(
-        "--slots {given} is too few: experts pass through at least {least} slots; give --slots \
-         {least} or more, or leave it out"
+        "{given} expert slots are too few: experts pass through at least {least}; ask for \
+         {least} or more, or for no number"
     )]
     TooFewSlots {
         /// What was asked for.
@@ -62,6 +63,10 @@ pub struct Shortfall {
     /// Whether it fits without looking a layer ahead; `None` if it does not
     /// look ahead.
     pub fits_without_lookahead: Option<bool>,
+    /// Sizes that were asked for instead of what fits, and less of each.
+    pub splits: Vec<ForcedSplit>,
+    /// Whether it fits without any of them; `None` unless there are several.
+    pub fits_without_splits: Option<bool>,
 }
 
 impl std::error::Error for Shortfall {}
@@ -78,28 +83,58 @@ impl fmt::Display for Shortfall {
             )?,
             _ => write!(
                 f,
-                "the smallest plan needs more than 2^64 bytes, and the budget is {budget}; no \
-                 --memory is enough"
+                "the smallest plan needs more than 2^64 bytes, and the budget is {budget}"
             )?,
         }
-        remedy(
-            f,
-            "--context",
-            self.context_positions,
-            self.context_that_fits,
-        )?;
-        remedy(f, "--chunk", self.chunk_positions, self.chunk_that_fits)?;
-        match self.fits_without_lookahead {
-            Some(true) => f.write_str(", or leave out --lookahead"),
-            Some(false) => f.write_str("; leaving out --lookahead is not enough by itself"),
-            None => Ok(()),
+        for way in self.ways() {
+            write!(f, ", or {way}")?;
         }
+        let vain = self.vain();
+        if vain.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; not enough alone: {}", vain.join(", "))
     }
 }
 
-fn remedy(f: &mut fmt::Formatter<'_>, flag: &str, now: u64, fits: Option<u64>) -> fmt::Result {
-    match fits {
-        Some(fits) => write!(f, ", or lower {flag} from {now} to {fits}"),
-        None => write!(f, "; no lower {flag} than {now} is enough by itself"),
+impl Shortfall {
+    /// What helps besides more memory, flags as their names.
+    fn ways(&self) -> Vec<String> {
+        let lower = |flag, now: u64, fits: Option<u64>| {
+            fits.map(|fits| format!("lower {flag} from {now} to {fits}"))
+        };
+        let context = lower("--context", self.context_positions, self.context_that_fits);
+        let chunk = lower("--chunk", self.chunk_positions, self.chunk_that_fits);
+        let lookahead = self.fits_without_lookahead == Some(true);
+        let lookahead = lookahead.then(|| "leave out --lookahead".to_owned());
+        let splits = self.splits.iter();
+        let splits = splits.filter_map(|split| split.way_out(split.kind.flag()));
+        let both = self.fits_without_splits == Some(true) && self.splits_help_together_only();
+        let both = both.then(|| "leave out --trunk-gb and the cache's size both".to_owned());
+        [context, chunk, lookahead]
+            .into_iter()
+            .flatten()
+            .chain(splits)
+            .chain(both)
+            .collect()
+    }
+
+    /// Flags that could be lowered, and are not enough alone.
+    fn vain(&self) -> Vec<&'static str> {
+        let context = self.context_that_fits.is_none().then_some("--context");
+        let chunk = self.chunk_that_fits.is_none().then_some("--chunk");
+        let lookahead = self.fits_without_lookahead == Some(false);
+        let splits = self.splits.iter().filter(|split| !split.helps());
+        [context, chunk, lookahead.then_some("--lookahead")]
+            .into_iter()
+            .flatten()
+            .chain(splits.map(|split| split.kind.flag()))
+            .collect()
+    }
+
+    /// Whether none of several forced sizes helps alone.
+    #[must_use]
+    pub fn splits_help_together_only(&self) -> bool {
+        self.splits.len() > 1 && !self.splits.iter().any(ForcedSplit::helps)
     }
 }

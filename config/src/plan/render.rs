@@ -54,6 +54,12 @@ impl BudgetPlan {
         let share = percent(pins.bytes, pins.bytes_total);
         let why = format!("{share} of the trunk stays here");
         row(text, "pinned", Bytes(pins.bytes), &why);
+        if self.slots.expert_count > 0 {
+            let (cached, all) = (self.slots.cache_count, self.slots.expert_count);
+            let why = format!("{} of the experts have a slot", percent(cached, all));
+            let bytes = Bytes(cached.saturating_mul(self.slots.slot_bytes));
+            row(text, "cached", bytes, &why);
+        }
         let trunk = Bytes(prediction.trunk_bytes_per_sweep);
         row(
             text,
@@ -65,7 +71,7 @@ impl BudgetPlan {
         let why = if self.slots.expert_count > 0 && prediction.expert_bytes_per_token == 0 {
             "each is read once, ever"
         } else {
-            "read per token if none is cached"
+            "read per token if none is found"
         };
         row(text, "experts per token", experts, why);
         let embedding = Bytes(prediction.embedding_row_bytes);
@@ -104,11 +110,7 @@ fn push_forecast(text: &mut String, forecast: &DiskForecast) {
     let rate = rounded(forecast.disk_bytes_per_second);
     row(text, "disk per second", rate, "as probed or given");
     let bytes = rounded(forecast.bytes_per_token);
-    let hits = format!(
-        "with {:.1} % of experts in memory",
-        100.0 * forecast.hit_share
-    );
-    row(text, "bytes per token", bytes, &hits);
+    row(text, "bytes per token", bytes, &assumed(forecast.hit_share));
     let seconds = forecast.floor_seconds_per_token;
     writeln!(
         text,
@@ -116,6 +118,18 @@ fn push_forecast(text: &mut String, forecast: &DiskForecast) {
         "floor per token"
     )
     .expect("writing to a string cannot fail");
+}
+
+/// Which experts a forecast takes to be found in memory: what will be found
+/// depends on the text, not only on how many there is room for.
+fn assumed(hit_share: f64) -> String {
+    if hit_share <= 0.0 {
+        "the worst: no expert is found".to_owned()
+    } else if hit_share >= 1.0 {
+        "every expert is found in memory".to_owned()
+    } else {
+        format!("if {:.1} % of experts are found", 100.0 * hit_share)
+    }
 }
 
 /// A count of bytes rounded to nearest.

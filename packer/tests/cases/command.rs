@@ -44,6 +44,25 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for arguments in [&["--help"][..], &["--version"], &["synth", "-h"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let (code, _, error) = output(k3_pack().args(arguments).stdout(full.unwrap()));
+        assert!(
+            code == 3 && error.contains("standard output"),
+            "{code}: {error}"
+        );
+        let mut child = k3_pack()
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
 fn usage_errors_are_refusals() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");

@@ -130,6 +130,7 @@ impl Prepared {
             ..SettingValues::default()
         };
         let settings = settings::resolve(values, args.settings.as_deref())?;
+        settings::check_places(&settings)?;
         let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
         let checkpoint = Checkpoint::open(&CheckpointPaths {
             model_dir: path,
@@ -155,7 +156,7 @@ impl Prepared {
             threads,
             pages,
         };
-        check_headroom(prepared.memory(args), pages)?;
+        check_headroom(prepared.memory(args), &prepared.settings, pages)?;
         Ok(prepared)
     }
 

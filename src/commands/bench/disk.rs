@@ -16,7 +16,7 @@ use super::Finished;
 use super::watch::{Stages, Watch};
 use crate::cli::bench::DiskArgs;
 use crate::commands::generate::guard;
-use crate::commands::named_path;
+use crate::commands::{named_path, not_measured};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
@@ -53,7 +53,7 @@ pub(super) fn run(args: &DiskArgs, watch: &Watch) -> Result<Exit, CliError> {
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let path = named_path(args.path.as_deref())?;
-    let files = files(&path, &args.roots)?;
+    let files = files(&path, args)?;
     let file = match &args.result.out {
         Some(out) => {
             guard::check_one("--out", out, &guard::Inputs::of_files(&files))?;
@@ -72,13 +72,17 @@ pub(super) fn run(args: &DiskArgs, watch: &Watch) -> Result<Exit, CliError> {
     .hand_over(&args.result, file)
 }
 
-/// The shards of a checkpoint, the files of another directory, or one file.
-fn files(path: &Path, roots: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
-    if path.is_file() {
-        return Ok(vec![path.to_owned()]);
+/// The shards of a checkpoint, the files of another directory that hold
+/// something, or one file.
+fn files(path: &Path, args: &DiskArgs) -> Result<Vec<PathBuf>, CliError> {
+    if !path.is_dir() {
+        return match not_measured(path, args.path.as_deref()) {
+            Some(error) => Err(error),
+            None => Ok(vec![path.to_owned()]),
+        };
     }
     if path.join(k3_io::CONFIG_NAME).exists() {
-        let files = CheckpointFiles::open(path, roots)?;
+        let files = CheckpointFiles::open(path, &args.roots)?;
         let shards = files.shards.iter().map(k3_formats::ReadAt::label);
         return Ok(shards.map(ToOwned::to_owned).collect());
     }
@@ -86,17 +90,21 @@ fn files(path: &Path, roots: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
         path: path.to_owned(),
         source,
     };
-    let mut files = Vec::new();
+    let (mut files, mut is_nested) = (Vec::new(), false);
     for entry in path.read_dir().map_err(unreadable)? {
         let found = entry.map_err(unreadable)?.path();
-        if found.is_file() {
-            files.push(found);
+        match found.metadata() {
+            Ok(metadata) if metadata.is_file() && metadata.len() > 0 => files.push(found),
+            Ok(metadata) => is_nested |= metadata.is_dir(),
+            // A link to nowhere, or gone since.
+            Err(_) => {}
         }
     }
     files.sort();
     if files.is_empty() {
         return Err(CliError::NoFiles {
             path: path.to_owned(),
+            is_nested,
         });
     }
     Ok(files)

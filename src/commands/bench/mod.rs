@@ -75,6 +75,7 @@ impl<R: Serialize> Finished<'_, R> {
             || serde_json::to_string_pretty(self.report).expect("plain data serialises") + "\n";
         let shown = if args.json { &json() } else { &self.text };
         let shown = Stdout.write(shown.as_bytes());
+        // Each gets what it was promised, whatever becomes of the other.
         if let Some(mut file) = file {
             file.write(json().as_bytes())?;
             file.commit()?;

@@ -16,7 +16,7 @@ use super::streamed::Prepared;
 use super::watch::{Stages, Watch};
 use super::{Finished, overlap_text};
 use crate::cli::bench::{OverlapArgs, SweepPositions};
-use crate::error::CliError;
+use crate::error::{CliError, Positions};
 use crate::{exit::Exit, interrupt};
 
 /// Raised when a field changes its meaning or goes.
@@ -87,7 +87,7 @@ pub(super) fn run(args: &OverlapArgs, watch: &Watch) -> Result<Exit, CliError> {
     interrupt::install(&cancel)?;
     let positions = largest(&args.positions);
     let beside = |plan: &_| reserved_bytes(plan).saturating_add(args.buffer.0);
-    let prepared = Prepared::new(&args.streamed, [positions; 2], &beside)?;
+    let prepared = Prepared::new(&args.streamed, [positions; 2], Positions::Sweep, &beside)?;
     let file = prepared.output(&args.result)?;
     let report = measure(args, &prepared, watch, &cancel)?;
     Finished {

@@ -12,7 +12,7 @@ use super::Finished;
 use super::streamed::Prepared;
 use super::watch::{Stages, Watch};
 use crate::cli::bench::PrefillArgs;
-use crate::error::CliError;
+use crate::error::{CliError, Positions};
 use crate::render::{escape, short_bytes, table};
 use crate::{exit::Exit, interrupt};
 
@@ -55,7 +55,7 @@ pub(super) fn run(args: &PrefillArgs, watch: &Watch) -> Result<Exit, CliError> {
         .copied()
         .max()
         .expect("the parser wants one");
-    let prepared = Prepared::new(&args.streamed, [2 * chunk, chunk], &|_| 0)?;
+    let prepared = Prepared::new(&args.streamed, [2 * chunk, chunk], Positions::Chunk, &|_| 0)?;
     let file = prepared.output(&args.result)?;
     let report = measure(args, &prepared, watch, &cancel)?;
     Finished {

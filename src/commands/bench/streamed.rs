@@ -44,8 +44,8 @@ fn values(args: &StreamedArgs) -> SettingValues {
 }
 
 impl Prepared {
-    /// A plan for sweeps of up to `chunk` positions in a context of `context`, where
-    /// `beside` says what is reserved besides the plan.
+    /// A plan for sweeps of up to `chunk` positions in a context of `context`, which
+    /// `positions` says how to lower; `beside` says what is reserved besides the plan.
     ///
     /// # Errors
     ///
@@ -53,10 +53,12 @@ impl Prepared {
     pub(super) fn new(
         args: &StreamedArgs,
         [context, chunk]: [u64; 2],
+        positions: Positions,
         beside: &dyn Fn(&BudgetPlan) -> u64,
     ) -> Result<Self, CliError> {
         let path = model_path(args.model.as_deref())?;
         let mut settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
+        settings::check_places(&settings)?;
         if settings.memory.origin == Origin::Default {
             // With all the memory there is, nothing might be left to read.
             let floor = MemoryRequest::Preset(Preset::Floor);
@@ -97,9 +99,11 @@ impl Prepared {
             index_bytes: planning::index_bytes(checkpoint.index()),
         };
         let plan = planning::plan(&subject, &budget, &settings)
-            .map_err(|refusal| CliError::refused_plan(refusal, Positions::Sweep))?;
+            .map_err(|refusal| CliError::refused_plan(refusal, positions, &settings))?;
+        let surplus = plan.surplus(&settings, footprint.experts_per_token.into());
+        settings.warnings.extend(surplus);
         let all = Bytes(plan.planned.0.saturating_add(beside(&plan)));
-        check_headroom(all, reading.pages)?;
+        check_headroom(all, &settings, reading.pages)?;
         Ok(Self {
             settings,
             checkpoint: Arc::new(checkpoint),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::arithmetic::Arithmetic;
 use crate::commands::plan::Found;
-use crate::error::CliError;
+use crate::error::{CliError, Positions};
 use crate::planning;
 
 /// What was measured.
@@ -103,7 +103,10 @@ fn choose(
         Err(refusal @ PlanRefusal::TooSmall(_)) => {
             choice.obstacle = Some(refusal.to_string());
         }
-        Err(refusal) => return Err(CliError::Plan(refusal)),
+        Err(refusal) => {
+            let positions = Positions::Context;
+            return Err(CliError::refused_plan(refusal, positions, &settings));
+        }
     }
     Ok(choice)
 }

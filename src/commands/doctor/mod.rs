@@ -112,6 +112,7 @@ fn values(args: &DoctorArgs) -> SettingValues {
 }
 
 fn examine(args: &DoctorArgs, settings: &Settings, cancel: &Cancel) -> Result<Report, CliError> {
+    settings::check_places(settings)?;
     let roots = settings.root.as_ref().map(|roots| roots.value.0.as_slice());
     let mut findings = Vec::new();
     let target = Target::resolve(args, roots.unwrap_or_default(), cancel)?;

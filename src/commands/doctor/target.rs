@@ -12,7 +12,7 @@ use k3_runtime::Cancel;
 
 use super::findings::Finding;
 use crate::cli::commands::DoctorArgs;
-use crate::commands::named_model;
+use crate::commands::{named_model, not_measured};
 use crate::error::CliError;
 
 /// Files of a directory without shards that are measured, the largest.
@@ -57,13 +57,10 @@ impl Target {
         };
         match target.path.clone() {
             Some(path) if path.is_dir() => target.look_into(&path, roots)?,
-            Some(path) if path.is_file() => target.files = vec![path],
-            Some(path) => {
-                return Err(CliError::NotADirectory {
-                    path,
-                    similar_command: None,
-                });
-            }
+            Some(path) => match not_measured(&path, args.path.as_deref()) {
+                Some(error) => return Err(error),
+                None => target.files = vec![path],
+            },
             None => {}
         }
         if target.missing.is_none() && args.config.is_none() {

@@ -91,25 +91,33 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
         run.streamed(&model, outputs)
     };
     let Ended {
-        done,
+        mut done,
         streaming,
         failed,
     } = ended.map_err(nothing_to_keep)?;
+    let unwritten = done.outputs.commit_dumps(&done.trace);
+    done.notes.extend(unwritten);
     let report = summary::report(&request, args, &model, &done, streaming);
-    if args.output.json && !done.output_closed {
-        Stdout.write(summary::json(&report).as_bytes())?;
-    }
-    done.outputs.commit(&done.trace, &report)?;
+    let shown = if args.output.json && !done.output_closed {
+        Stdout.write(summary::json(&report).as_bytes())
+    } else {
+        Ok(())
+    };
+    let failures = done.outputs.commit_report(&report);
     if !args.output.quiet {
         render::report::print(&report, args.output.per_token, Style::detect());
     }
+    // What the run ended with, then each output that could not be written.
+    let errors = done.error.into_iter().chain(failures).chain(shown.err());
+    if let Some(error) = CliError::together(errors.collect()) {
+        return Err(error);
+    }
     let is_kept = !done.generated_ids.is_empty() || args.output.json || args.output.out.is_some();
-    match (done.error, done.stop) {
-        (Some(error), _) => Err(error),
+    match done.stop {
         _ if failed => Ok(Exit::Failed),
-        (None, StopReason::Interrupted) if done.output_closed => Ok(Exit::Done),
-        (None, StopReason::Interrupted) if is_kept => Ok(Exit::InterruptedKept),
-        (None, StopReason::Interrupted) => Err(CliError::Interrupted),
+        StopReason::Interrupted if done.output_closed => Ok(Exit::Done),
+        StopReason::Interrupted if is_kept => Ok(Exit::InterruptedKept),
+        StopReason::Interrupted => Err(CliError::Interrupted),
         _ => Ok(Exit::Done),
     }
 }
@@ -132,6 +140,8 @@ pub(crate) struct Preview {
     pub prompt_ids: Vec<u32>,
     /// What it would reserve, or by how much it does not fit.
     pub plan: Result<BudgetPlan, CliError>,
+    /// Settings that change nothing, one sentence each.
+    pub notes: Vec<String>,
 }
 
 /// Checks `args` as a run does before it reads a weight.
@@ -154,10 +164,18 @@ pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
     let reading = Reading::for_trunk(model.footprint().trunk_bytes());
     match streaming::plan(&request, &model, session, &reading) {
         Err(error) if !matches!(error, CliError::TooSmall { .. }) => Err(error),
-        plan => Ok(Preview {
-            prompt_ids: request.prompt_ids,
-            plan,
-        }),
+        plan => {
+            let mut notes = request.notes;
+            if let Ok(plan) = &plan {
+                let picks = model.footprint().experts_per_token.into();
+                notes.extend(plan.surplus(&request.settings, picks));
+            }
+            Ok(Preview {
+                prompt_ids: request.prompt_ids,
+                plan,
+                notes,
+            })
+        }
     }
 }
 

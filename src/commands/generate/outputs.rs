@@ -7,7 +7,7 @@ use k3_runtime::RunReport;
 use super::guard::{self, Inputs};
 use super::summary;
 use crate::cli::args::OutputArgs;
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 use crate::output_file::OutputFile;
 
 /// The files that were asked for.
@@ -16,6 +16,8 @@ pub(super) struct Outputs {
     report: Option<OutputFile>,
     logits: Option<OutputFile>,
     trace: Option<OutputFile>,
+    /// What could not be written. The others are written all the same.
+    failures: Vec<CliError>,
 }
 
 impl Outputs {
@@ -32,18 +34,19 @@ impl Outputs {
             report: create(&args.out)?,
             logits: create(&args.dump_logits)?,
             trace: create(&args.dump_trace)?,
+            failures: Vec::new(),
         })
     }
 
-    /// Appends rows of logits to their dump, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// A failed write.
-    pub(super) fn write_logits(&mut self, logits: &[f32]) -> Result<(), CliError> {
-        self.logits
-            .as_mut()
-            .map_or(Ok(()), |file| file.write_f32s(logits))
+    /// Appends rows of logits to their dump, if there is one. A dump that cannot
+    /// take them is given up; the run goes on.
+    pub(super) fn write_logits(&mut self, logits: &[f32]) {
+        if let Some(file) = &mut self.logits
+            && let Err(error) = file.write_f32s(logits)
+        {
+            self.failures.push(error);
+            self.logits = None;
+        }
     }
 
     /// Has no dump appear: what was to be in them is not all there.
@@ -52,24 +55,36 @@ impl Outputs {
         self.trace = None;
     }
 
-    /// Writes what is left and lets all files appear.
-    ///
-    /// # Errors
-    ///
-    /// A failed write.
-    pub(super) fn commit(self, trace: &[(u16, u16)], report: &RunReport) -> Result<(), CliError> {
-        if let Some(mut file) = self.trace {
-            for (layer, expert) in trace {
-                file.write(&i32::from(*layer).to_le_bytes())?;
-                file.write(&i32::from(*expert).to_le_bytes())?;
-            }
-            file.commit()?;
-        }
-        self.logits.map_or(Ok(()), OutputFile::commit)?;
-        let Some(mut file) = self.report else {
-            return Ok(());
-        };
-        file.write(summary::json(report).as_bytes())?;
-        file.commit()
+    /// Lets the dumps appear, and tells what could not be written so far, one
+    /// sentence each.
+    pub(super) fn commit_dumps(&mut self, trace: &[(u16, u16)]) -> Vec<String> {
+        let traced = self.trace.take().map(|file| write_trace(file, trace));
+        let dumped = self.logits.take().map(OutputFile::commit);
+        let failed = [dumped, traced]
+            .into_iter()
+            .flatten()
+            .filter_map(Result::err);
+        self.failures.extend(failed);
+        self.failures.iter().map(|error| chain(error)).collect()
     }
+
+    /// Writes the report and lets it appear; everything that could not be
+    /// written.
+    pub(super) fn commit_report(self, report: &RunReport) -> Vec<CliError> {
+        let mut failures = self.failures;
+        let written = self.report.map_or(Ok(()), |mut file| {
+            file.write(summary::json(report).as_bytes())?;
+            file.commit()
+        });
+        failures.extend(written.err());
+        failures
+    }
+}
+
+fn write_trace(mut file: OutputFile, trace: &[(u16, u16)]) -> Result<(), CliError> {
+    for (layer, expert) in trace {
+        file.write(&i32::from(*layer).to_le_bytes())?;
+        file.write(&i32::from(*expert).to_le_bytes())?;
+    }
+    file.commit()
 }

@@ -76,6 +76,7 @@ impl Request {
         let sampling = sampling(&args.generation);
         sampling.validate()?;
         let settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
+        settings::check_places(&settings)?;
         let isa = chosen_isa(&settings.isa)?;
         let given = Given::read(&args.prompt)?;
         let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
@@ -85,8 +86,7 @@ impl Request {
             config: args.model.config.clone(),
         })?;
         let vocab_size = checkpoint.config().vocab_size;
-        let named = settings.tokenizer.as_ref().map(|place| &*place.value);
-        let tokenizer = open_vocabulary(named, &model_dir, vocab_size)?;
+        let tokenizer = open_vocabulary(settings.tokenizer.as_ref(), &model_dir, vocab_size)?;
         let prompt_ids = given.encode(tokenizer.as_ref(), &model_dir, vocab_size)?;
         let gen_count = gen_count(&args.generation);
         let context_positions = positions(args, &settings, &prompt_ids, gen_count)?;
@@ -159,7 +159,7 @@ impl Given {
             (Self::Text(_), None) => {
                 return Err(CliError::NoVocabulary {
                     path: model_dir.to_owned(),
-                    need: "a text prompt needs",
+                    need: "a text prompt needs".to_owned(),
                     instead: " DIR, or give the prompt as --ids",
                 });
             }
@@ -173,18 +173,18 @@ impl Given {
 
 /// The named vocabulary, which must be there, or the checkpoint's, which may.
 fn open_vocabulary(
-    named: Option<&Path>,
+    named: Option<&Sourced<PathBuf>>,
     model_dir: &Path,
     vocab_size: usize,
 ) -> Result<Option<Tokenizer>, CliError> {
     let Some(named) = named else {
         return vocabulary::open(model_dir, Some(vocab_size));
     };
-    let tokenizer = vocabulary::open(named, Some(vocab_size))?;
+    let tokenizer = vocabulary::open(&named.value, Some(vocab_size))?;
     if tokenizer.is_none() {
         return Err(CliError::NoVocabulary {
-            path: named.to_owned(),
-            need: "--tokenizer names",
+            path: named.value.clone(),
+            need: format!("{} names", named.origin.spelled("tokenizer")),
             instead: " DIR",
         });
     }
@@ -213,6 +213,7 @@ fn positions(
             prompt,
             generated,
             context,
+            named: settings.context.origin.spelled("context"),
         });
     }
     Ok(prompt + generated)

@@ -147,7 +147,7 @@ impl<'a, S: Reads> Generation<'a, S> {
             };
             let logits = self.sweep(part, rows, true)?;
             if rows != LogitRows::None {
-                self.take_prompt_rows(start, part.len(), is_last, &logits)?;
+                self.take_prompt_rows(start, part.len(), is_last, &logits);
             }
             progress.set((start + part.len()) as u64);
         }
@@ -159,20 +159,14 @@ impl<'a, S: Reads> Generation<'a, S> {
 
     /// Files the logits of a part of the prompt: `[rows][vocab]`, the last row
     /// or all of them.
-    fn take_prompt_rows(
-        &mut self,
-        start: usize,
-        positions: usize,
-        is_last: bool,
-        rows: &[f32],
-    ) -> Result<(), CliError> {
+    fn take_prompt_rows(&mut self, start: usize, positions: usize, is_last: bool, rows: &[f32]) {
         let vocab = self.request.checkpoint.config().vocab_size;
         let first = start + positions - rows.len() / vocab;
         let last = &rows[rows.len() - vocab..];
         if self.args.output.all_positions {
-            self.outputs.write_logits(rows)?;
+            self.outputs.write_logits(rows);
         } else if is_last {
-            self.outputs.write_logits(last)?;
+            self.outputs.write_logits(last);
         }
         if is_last {
             self.logits.extend_from_slice(last);
@@ -184,7 +178,6 @@ impl<'a, S: Reads> Generation<'a, S> {
                 }
             }
         }
-        Ok(())
     }
 
     fn generate(&mut self) -> Result<StopReason, CliError> {
@@ -276,7 +269,9 @@ impl<'a, S: Reads> Generation<'a, S> {
             Err(CliError::Run(RunError::Cancelled)) => (StopReason::Interrupted, None),
             Err(error) => (StopReason::Failed, Some(error)),
         };
-        if error.is_some() || !self.prompt_is_done {
+        // Text that could not be shown takes nothing from what was computed.
+        let only_output = matches!(error, None | Some(CliError::NotWritable { .. }));
+        if !(only_output && self.prompt_is_done) {
             self.outputs.drop_dumps();
         }
         let mut trace = self.session.trace().map(<[_]>::to_vec).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use k3_actors::{ShutdownReport, StreamSettings, StreamingSource, Supervisor, SweepReads};
-use k3_config::{BudgetPlan, Bytes, EngineChoice, HostMemory};
+use k3_config::{BudgetPlan, Bytes, EngineChoice, HostMemory, Settings};
 use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
@@ -15,7 +15,7 @@ use super::figures::{self, Figures, StreamFacts};
 use super::live::Live;
 use super::request::Request;
 use crate::cli::memory::ReadingArgs;
-use crate::error::{CliError, Positions};
+use crate::error::{Asked, CliError, Positions};
 use crate::planning::{self, Reading, Subject};
 use crate::process::ProcessMemory;
 
@@ -92,7 +92,7 @@ impl Streaming {
         let footprint = model.footprint();
         let reading = Reading::for_trunk(footprint.trunk_bytes());
         let plan = plan(request, model, session, &reading)?;
-        check_headroom(plan.planned, reading.pages)?;
+        check_headroom(plan.planned, &request.settings, reading.pages)?;
         let engine = match request.settings.engine.value {
             EngineChoice::Auto | EngineChoice::Uring => EnginePreference::Uring,
             EngineChoice::Pread => EnginePreference::Pread,
@@ -100,10 +100,12 @@ impl Streaming {
         let checkpoint = &request.checkpoint;
         let trunk_bytes = footprint.trunk_bytes();
         let ceiling = ceiling::find(args, checkpoint, trunk_bytes, &reading, engine);
-        let (ceiling, notes) = match ceiling {
+        let (ceiling, mut notes) = match ceiling {
             Ok(ceiling) => (ceiling, Vec::new()),
             Err(reason) => (None, vec![reason]),
         };
+        let picks = footprint.experts_per_token.into();
+        notes.extend(plan.surplus(&request.settings, picks));
         let settings = StreamSettings {
             engine,
             engine_config: reading.engine,
@@ -170,8 +172,9 @@ pub(super) fn plan(
         vocabulary_bytes: planning::vocabulary_bytes(request.tokenizer.as_ref()),
         index_bytes: planning::index_bytes(request.checkpoint.index()),
     };
-    planning::plan(&subject, budget, &request.settings)
-        .map_err(|refusal| CliError::refused_plan(refusal, Positions::Generation))
+    planning::plan(&subject, budget, &request.settings).map_err(|refusal| {
+        CliError::refused_plan(refusal, Positions::Generation, &request.settings)
+    })
 }
 
 fn facts(
@@ -229,9 +232,17 @@ impl Stopped {
 }
 
 /// Refuses a plan that this machine would end half-way.
-pub(crate) fn check_headroom(planned: Bytes, pages: PagePolicy) -> Result<(), CliError> {
+pub(crate) fn check_headroom(
+    planned: Bytes,
+    settings: &Settings,
+    pages: PagePolicy,
+) -> Result<(), CliError> {
     match planning::headroom(&HostMemory::read(Path::new("/")), pages) {
-        Some(headroom) if planned > headroom.bytes => Err(CliError::OverPlan { planned, headroom }),
+        Some(headroom) if planned > headroom.bytes => Err(CliError::OverPlan {
+            planned,
+            budget: Asked::of(settings).budget().to_owned(),
+            headroom,
+        }),
         // A kernel that does not tell is no reason to refuse.
         _ => Ok(()),
     }

@@ -24,7 +24,7 @@ use crate::stdout::Stdout;
 use census::Census;
 use files::Files;
 
-/// Takes the census. What is missing or broken is part of it, not an error.
+/// Takes the census. What is missing or broken is part of it, and the exit code.
 ///
 /// # Errors
 ///
@@ -53,7 +53,11 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Exit, CliError> {
         show::census(&census)
     };
     Stdout.write(text.as_bytes())?;
-    Ok(Exit::Done)
+    Ok(if census.complete {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 /// Indexes and binds a checkpoint whose shards are all readable.

@@ -58,7 +58,11 @@ pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
     let settings = settings::resolve(args.memory.values(), args.memory.settings.as_deref())?;
     let address = args.metrics.address(&settings);
     let _metrics = Metrics::open(address, args.quiet, watch.collector())?;
-    let Planned { prompt_ids, rungs } = plan(args)?;
+    let Planned {
+        prompt_ids,
+        rungs,
+        notes,
+    } = plan(args)?;
     let output = args.out.as_deref().map(OutputFile::create).transpose()?;
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
@@ -82,7 +86,7 @@ pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
             .map(|path| path.display().to_string()),
         repeats: repeats(args),
         prompt_ids,
-        notes: [choice.notes, climbed.notes].concat(),
+        notes: [notes, choice.notes, climbed.notes].concat(),
     };
     let report = LadderReport::new(header, &climbed.rungs, climbed.interrupted);
     if report.interrupted && !report.has_results() {
@@ -102,11 +106,14 @@ fn finish(
     } else {
         show::render(report)
     };
-    if let Some(mut file) = output {
+    // Each gets what it was promised, whatever becomes of the other.
+    let stored = output.map_or(Ok(()), |mut file| {
         file.write(report.tsv().as_bytes())?;
-        file.commit()?;
-    }
-    Stdout.write(text.as_bytes())?;
+        file.commit()
+    });
+    let shown = Stdout.write(text.as_bytes());
+    stored?;
+    shown?;
     Ok(if report.is_fault() {
         Exit::Failed
     } else if report.interrupted {
@@ -122,6 +129,7 @@ fn finish(
 struct Planned {
     prompt_ids: Vec<u32>,
     rungs: Vec<(Bytes, RungPlan)>,
+    notes: Vec<String>,
 }
 
 /// Plans every rung.
@@ -132,12 +140,17 @@ struct Planned {
 /// the refusal of the largest.
 fn plan(args: &LadderArgs) -> Result<Planned, CliError> {
     let mut prompt_ids = None;
-    let mut rungs = Vec::new();
+    let (mut rungs, mut notes) = (Vec::new(), Vec::new());
     let mut too_small: Option<(Bytes, CliError)> = None;
     let mut run = args.run(Bytes(0));
     for &budget in &args.rungs {
         run.memory = args.run(budget).memory;
         let preview = generate::preview(&run)?;
+        for note in preview.notes {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
         // Standard input can be read once only, and all runs get the same ids.
         if prompt_ids.is_none() {
             run.prompt.take_ids(&preview.prompt_ids);
@@ -165,6 +178,7 @@ fn plan(args: &LadderArgs) -> Result<Planned, CliError> {
         _ => Ok(Planned {
             prompt_ids: prompt_ids.expect("there is at least one rung"),
             rungs,
+            notes,
         }),
     }
 }

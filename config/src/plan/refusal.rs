@@ -83,11 +83,19 @@ impl fmt::Display for Shortfall {
             )?,
             _ => write!(
                 f,
-                "the smallest plan needs more than 2^64 bytes, and the budget is {budget}"
+                "the smallest plan needs more than 2^64 bytes, so no --memory is enough, and the \
+                 budget is {budget}"
             )?,
         }
+        // Without the first way out, more memory, there is nothing to be "or" to.
+        let mut before = if self.smallest_budget.is_some() {
+            ", or "
+        } else {
+            "; "
+        };
         for way in self.ways() {
-            write!(f, ", or {way}")?;
+            write!(f, "{before}{way}")?;
+            before = ", or ";
         }
         let vain = self.vain();
         if vain.is_empty() {

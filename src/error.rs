@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use k3_actors::ActorError;
 use k3_actors::bench::BenchError;
 use k3_actors::sim::ReplayError;
+use k3_benchmarks::MeasureError;
 use k3_config::{Bytes, ConfigError, GroupError, Headroom, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
 use k3_io::{EngineError, IoError};
@@ -25,6 +26,9 @@ use crate::stdout::STDOUT;
 use refused::too_small;
 
 pub(crate) use refused::{Asked, Positions};
+
+/// What MODEL names.
+const CHECKPOINT: &str = "give the directory that holds config.json and the *.safetensors shards";
 
 /// Where the vocabulary of a Kimi K3 checkpoint comes from.
 const VOCABULARY_SOURCE: &str = "tiktoken.model is part of the released snapshot \
@@ -286,6 +290,9 @@ pub(crate) enum CliError {
         /// What there is, and what says so.
         headroom: Headroom,
     },
+    /// A measurement of kernels that could not be made.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
     /// Nothing that could hold a run to its budget.
     #[error("nothing here can hold a run to its budget:{}", list(.reasons))]
     NoLimits {
@@ -433,6 +440,8 @@ impl CliError {
             Self::Bench(BenchError::NothingStreams) => Exit::Refused,
             Self::Bench(BenchError::Run(error)) => run_exit(error),
             Self::Bench(_) => Exit::Failed,
+            Self::Measure(MeasureError::Run(error)) => run_exit(error),
+            Self::Measure(MeasureError::Memory(_)) => Exit::Failed,
             Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
             Self::Run(error) => run_exit(error),
             Self::Stream(_)
@@ -459,11 +468,7 @@ impl CliError {
                 let name = path.display();
                 format!("did you mean the command `{command}`? A directory is ./{name}")
             }
-            Self::NotADirectory { .. } | Self::IsAFile { .. } => {
-                "give the directory that holds config.json and the \
-                                           *.safetensors shards"
-                    .to_owned()
-            }
+            Self::NotADirectory { .. } | Self::IsAFile { .. } => CHECKPOINT.to_owned(),
             Self::Several { first, .. } => first.way_out()?,
             Self::NotMeasured { .. } | Self::NoFiles { .. } => self.measured(),
             Self::NoPrompt => "for example --prompt 'Once upon a time' or --ids 3,4,5".to_owned(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use k3_benchmarks::kernels::Group;
 use k3_config::{Bytes, CachePolicy, EngineChoice};
 use k3_kernels::Isa;
 
@@ -41,12 +42,15 @@ pub(crate) enum BenchCommand {
     /// What a position of a prompt costs, by the size of a chunk
     #[command(long_about = help::BENCH_PREFILL_ABOUT, after_help = help::BENCH_PREFILL_EXAMPLES)]
     Prefill(PrefillArgs),
+    /// Kernels against reading the memory their weights lie in
+    #[command(long_about = help::BENCH_KERNELS_ABOUT, after_help = help::BENCH_KERNELS_EXAMPLES)]
+    Kernels(KernelsArgs),
 }
 
 /// Where a result goes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ResultArgs {
-    /// Exit with 1 when the limit is missed
+    /// Exit with 1 when a limit is missed
     #[arg(long, help_heading = "Output")]
     pub check: bool,
 
@@ -293,6 +297,91 @@ pub(crate) struct DiskArgs {
     /// Where the result goes.
     #[command(flatten)]
     pub result: ResultArgs,
+}
+
+/// A measurement of kernels.
+#[derive(Debug, Args)]
+pub(crate) struct KernelsArgs {
+    /// Measure only these, as in bf16,mxfp4 [default: all]
+    ///
+    /// read, bf16, mxfp4, router, kda, attention, elementwise, norm or pool.
+    #[arg(
+        long = "kernel",
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    pub kernels: Vec<Group>,
+
+    /// Only these instruction sets [default: all of this machine]
+    #[arg(long = "isa", value_name = "NAME,…", value_delimiter = ',',
+        value_parser = values::IsaParser, hide_possible_values = true)]
+    pub isas: Vec<Isa>,
+
+    /// Numbers of threads, as in 1,4 or 1,all [default: 1,all]
+    ///
+    /// Products and reading take as many; other kernels run on one.
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,all",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub threads: Vec<ThreadCount>,
+
+    /// Weights that take turns [default: 1.25G]
+    ///
+    /// Reserved in 2 MiB pages. With less than 1.2G a cache of the processor
+    /// may hold some, and rates say little.
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_bytes,
+        default_value = "1.25G", hide_default_value = true, allow_hyphen_values = true)]
+    pub weights: Bytes,
+
+    /// Samples of each measure [default: 7]
+    #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
+        default_value_t = 7, hide_default_value = true, allow_negative_numbers = true)]
+    pub rounds: u64,
+
+    /// CPU seconds of each sample and thread [default: 0.05]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds,
+        default_value_t = 0.05, hide_default_value = true, allow_negative_numbers = true)]
+    pub seconds: f64,
+
+    /// Write the rows, separated by tabs
+    #[arg(long, value_name = "FILE", value_parser = values::output_path(),
+        help_heading = "Output")]
+    pub tsv: Option<PathBuf>,
+
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultArgs,
+}
+
+/// A number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThreadCount {
+    /// This many.
+    Count(u64),
+    /// As many as this process may use.
+    All,
+}
+
+impl FromStr for ThreadCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        match text.parse() {
+            Ok(count) if (1..=THREADS_MAX).contains(&count) => Ok(Self::Count(count)),
+            _ => Err(format!(
+                "neither a number from 1 to {THREADS_MAX} nor `all`"
+            )),
+        }
+    }
 }
 
 /// Positions of a sweep.

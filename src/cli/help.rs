@@ -144,7 +144,7 @@ that k3 runs in; where none can be made there, from a systemd scope. The output
 says which. Exit code 1: ids differ, a peak is above its plan, or a run failed
 or was killed. Refused rungs alone are no failure.";
 pub(super) const BENCH_ABOUT: &str = "\
-Measure the disk, or how well reading hides behind arithmetic.
+Measure the disk, the kernels, or how well reading hides behind arithmetic.
 
 Each measure stands beside what it is compared with, over and over, and what
 counts are the ratios: other programs then slow both sides alike.";
@@ -152,7 +152,8 @@ counts are the ratios: other programs then slow both sides alike.";
 pub(super) const BENCH_EXAMPLES: &str = "\
 Examples:
   k3 bench disk /disk1/k3
-  k3 bench overlap /disk1/k3 --memory 8G";
+  k3 bench overlap /disk1/k3 --memory 8G
+  k3 bench kernels";
 
 pub(super) const BENCH_DISK_ABOUT: &str = "\
 Compare k3's reader with the best that the disk gives.
@@ -182,6 +183,23 @@ Examples:
   k3 bench decode /disk1/k3
   k3 bench decode /disk1/k3 --layers 8 --isa avx2 --threads 1
   k3 bench decode /disk1/k3 --context 4096 --check --out decode.json";
+
+pub(super) const BENCH_KERNELS_ABOUT: &str = "\
+Compare kernels with reading the memory that their weights lie in.
+
+Every kernel of every instruction set here, at the sizes of the released model,
+over seeded weights; and what handing out an empty job costs. Rates are work
+per second of CPU time. A sample of all outputs is compared, bit for bit, with
+the scalar definition: one difference is a failure, with or without --check.
+
+Takes about two minutes and 1.3 GB of memory; reads and writes no file but what
+--out and --tsv name.";
+
+pub(super) const BENCH_KERNELS_EXAMPLES: &str = "\
+Examples:
+  k3 bench kernels
+  k3 bench kernels --kernel bf16,mxfp4 --isa avx2 --threads 1
+  k3 bench kernels --rounds 15 --check --tsv kernels.tsv";
 
 pub(super) const BENCH_OVERLAP_ABOUT: &str = "\
 Compare streamed sweeps with their reads alone and their arithmetic alone.

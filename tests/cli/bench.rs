@@ -366,3 +366,116 @@ fn disks_that_cannot_be_measured() {
     }
     assert_eq!(run(&["bench"]).status.code(), Some(2));
 }
+
+/// Arguments of a measurement that takes little time and memory.
+const QUICK: [&str; 8] = [
+    "--weights",
+    "16Mi",
+    "--rounds",
+    "2",
+    "--seconds",
+    "0.001",
+    "--threads",
+    "1,2",
+];
+
+fn kernels(extra: &[&str]) -> Vec<String> {
+    let args = [&["bench", "kernels"], &QUICK[..], extra].concat();
+    args.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn kernels_stand_beside_reading_and_have_the_definitions_bits() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let (out, tsv) = (file("kernels.json"), file("kernels.tsv"));
+    let args = kernels(&["--json", "--out", &out, "--tsv", &tsv]);
+    let printed = stdout_of(&args);
+    assert_eq!(std::fs::read(&out).unwrap(), printed);
+    let report = json(&printed);
+    assert_eq!(report["mismatches"], 0);
+    assert_eq!(report["interrupted"], false);
+    let rows = report["rows"].as_array().unwrap();
+    let of = |kernel: &str, threads: u64| {
+        let of_kernel = |row: &&Value| row["kernel"] == kernel && row["threads"] == threads;
+        rows.iter().filter(of_kernel).collect::<Vec<_>>()
+    };
+    // Five numbers of positions for each set; what reads weights on both numbers of threads.
+    let sets = of("read", 1).len();
+    for kernel in ["bf16", "mxfp4"] {
+        for threads in [1, 2] {
+            assert_eq!(of(kernel, threads).len(), 5 * sets, "{kernel} on {threads}");
+        }
+        let beside = |row: &&Value| number(&row["of_read"]["median"]) > 0.0;
+        assert!(of(kernel, 1).iter().all(beside));
+    }
+    for kernel in [
+        "router",
+        "kda step",
+        "mix latent",
+        "exp",
+        "tanh",
+        "situ",
+        "rmsnorm",
+    ] {
+        assert_eq!(of(kernel, 1).len(), sets, "{kernel}");
+        assert!(of(kernel, 2).is_empty());
+    }
+    for row in rows {
+        assert!(number(&row["compared"]) > 0.0, "{row}");
+    }
+    assert_eq!(report["fork_join"].as_array().unwrap().len(), 1);
+    let bounded = |limit: &Value| limit["what"].as_str().unwrap().contains("empty job");
+    assert!(report["limits"].as_array().unwrap().iter().any(bounded));
+    let tsv = std::fs::read_to_string(&tsv).unwrap();
+    // A header, a line for reading on each number of threads, two for the pool.
+    assert_eq!(tsv.lines().count(), 1 + 2 + rows.len() + 2);
+}
+
+#[test]
+fn the_tables_of_kernels_fit_80_columns_and_limits_decide_only_when_asked() {
+    let text = String::from_utf8(stdout_of(&kernels(&[]))).unwrap();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for part in [
+        "scalar, 1 thread",
+        "/reading",
+        "scores latent",
+        "of other bits: 0",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    // The definitions have no limits.
+    let args = ["--isa", "scalar", "--kernel", "norm,kda", "--check"];
+    let text = String::from_utf8(stdout_of(&kernels(&args))).unwrap();
+    assert!(!text.contains("limits") && !text.contains("bf16"), "{text}");
+    let args = kernels(&["--kernel", "pool", "--check", "--json"]);
+    let output = run(&args);
+    let report = json(&output.stdout);
+    let is_kept = report["passed"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!is_kept)));
+    assert_eq!(report["limits"][0]["kept"], is_kept);
+}
+
+#[test]
+fn kernels_that_cannot_be_measured() {
+    let said = refusal(2, &["bench", "kernels", "--weights", "99999G"]);
+    assert!(said.contains("lower --weights"), "{said}");
+    let said = refusal(2, &["bench", "kernels", "--weights", "1M"]);
+    assert!(said.contains("16777216"), "{said}");
+    let said = refusal(2, &["bench", "kernels", "--kernel", "bf17"]);
+    assert!(said.contains("bf16"), "{said}");
+    let said = refusal(2, &["bench", "kernels", "--isa", "sse2"]);
+    assert!(said.contains("scalar"), "{said}");
+    let said = refusal(2, &["bench", "kernels", "--threads", "0"]);
+    assert!(said.contains("`all`"), "{said}");
+    let said = refusal(
+        2,
+        &["bench", "kernels", "--kernel", "pool", "--threads", "1"],
+    );
+    assert!(said.contains("--threads above 1"), "{said}");
+    let same = ["bench", "kernels", "--out", "a", "--tsv", "a"];
+    let said = refusal(2, &same);
+    assert!(said.contains("same file"), "{said}");
+}

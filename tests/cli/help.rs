@@ -42,7 +42,7 @@ fn help_of_commands() {
 }
 
 /// What `k3 bench` measures.
-const MEASUREMENTS: [&str; 4] = ["decode", "disk", "overlap", "prefill"];
+const MEASUREMENTS: [&str; 5] = ["decode", "disk", "kernels", "overlap", "prefill"];
 
 #[test]
 fn help_of_measurements() {

@@ -59,15 +59,32 @@ const RULES: &[Rule] = &[
         directory: "",
         allowed: &[
             "k3-actors",
+            "k3-benchmarks",
             "k3-config",
             "k3-formats",
             "k3-io",
             "k3-kernels",
             "k3-models",
             "k3-runtime",
-            "k3-actors",
             "k3-tokenizer",
         ],
+    },
+    Rule {
+        name: "k3-benchmarks",
+        directory: "benchmarks",
+        allowed: &[
+            "k3-config",
+            "k3-formats",
+            "k3-io",
+            "k3-kernels",
+            "k3-models",
+            "k3-runtime",
+        ],
+    },
+    Rule {
+        name: "k3-instructions",
+        directory: "benchmarks/instructions",
+        allowed: &["k3-kernels"],
     },
     Rule {
         name: "k3-testkit",

@@ -1,11 +1,13 @@
-//! Measurements: what the disk gives, and how well reading hides behind
-//! arithmetic.
+//! Measurements: what the disk and the kernels give, and how well reading hides
+//! behind arithmetic.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`decode`] | the arithmetic of a token, every share of it by name |
 //! | [`decode_text`] | the same, to read |
 //! | [`disk`] | the reader against the best of the disk |
+//! | [`kernels`] | kernels against reading their memory |
+//! | [`kernels_text`] | the same, to read |
 //! | [`overlap`] | streamed sweeps against their two sides alone |
 //! | [`overlap_text`] | the same, to read |
 //! | [`prefill`] | what a position of a prompt costs |
@@ -15,6 +17,8 @@
 mod decode;
 mod decode_text;
 mod disk;
+mod kernels;
+mod kernels_text;
 mod overlap;
 mod overlap_text;
 mod prefill;
@@ -53,6 +57,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
             let settings = args.streamed.memory.settings.as_deref();
             let _metrics = watch.serve(&args.result, settings)?;
             prefill::run(args, &watch)
+        }
+        BenchCommand::Kernels(args) => {
+            let _metrics = watch.serve(&args.result, None)?;
+            kernels::run(args, &watch)
         }
     }
 }

@@ -115,7 +115,7 @@ const FAMILIES: &[Family<Measured>] = &[
     },
     Family {
         name: "k3_bench_measured",
-        help: "Numbers of positions or devices that are measured",
+        help: "Numbers of positions, devices or limits that are measured",
         kind: Kind::Gauge,
         read: |measured, samples| samples.one(measured.ratios.len()),
     },

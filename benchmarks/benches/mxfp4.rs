@@ -1,0 +1,14 @@
+//! MXFP4 products.
+
+mod common;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use k3_benchmarks::kernels::Group;
+use k3_benchmarks::weights::WeightKind;
+
+fn suite(criterion: &mut Criterion) {
+    common::bench(criterion, &[Group::Mxfp4], WeightKind::Mxfp4);
+}
+
+criterion_group! { name = suites; config = common::short(); targets = suite }
+criterion_main!(suites);

@@ -1,0 +1,266 @@
+//! Products with weights from memory, and reading that memory.
+
+use std::hint::black_box;
+
+use k3_kernels::KernelSet;
+
+use super::{Group, Spec, Work, scalar};
+use crate::rounds::{Compared, Kernel};
+use crate::values::Random;
+use crate::weights::{
+    BF16_CALL_ROWS, BF16_COLUMNS, MXFP4_CALL_ROWS, MXFP4_COLUMNS, WeightKind, Weights,
+};
+
+/// Positions that share the weights.
+pub const POSITIONS: [usize; 5] = [1, 2, 4, 8, 16];
+/// Bytes of one call of a read.
+const READ_BYTES: usize = 4 << 20;
+/// Rows of a router: the released number of experts.
+const ROUTER_ROWS: usize = 896;
+
+/// What is measured over weights.
+pub(super) fn specs() -> Vec<Spec> {
+    let mut specs = vec![read_spec(None)];
+    specs.extend(POSITIONS.map(bf16_spec));
+    specs.extend(POSITIONS.map(mxfp4_spec));
+    specs.push(router_spec());
+    specs
+}
+
+/// Reading weights of either kind.
+#[must_use]
+pub fn read_spec(weights: Option<WeightKind>) -> Spec {
+    Spec {
+        group: Group::Read,
+        name: "read",
+        positions: None,
+        shape: "4 MiB",
+        work: Work {
+            bytes: READ_BYTES as u64,
+            operations: READ_BYTES as u64 / 8,
+        },
+        weights: Some(weights.unwrap_or(WeightKind::Bf16)),
+        build: |set, weights, _| Box::new(Read { set, weights }),
+    }
+}
+
+/// A bf16 product with `positions` activations.
+#[must_use]
+pub fn bf16_spec(positions: usize) -> Spec {
+    Spec {
+        group: Group::Bf16,
+        name: "bf16",
+        positions: Some(positions),
+        shape: "12288 x 7168",
+        work: product_work(BF16_CALL_ROWS * BF16_COLUMNS, 16, positions),
+        weights: Some(WeightKind::Bf16),
+        build: |set, weights, positions| {
+            Box::new(Bf16 {
+                body: set.matmul_bf16,
+                definition: scalar().matmul_bf16,
+                weights,
+                product: Product::new(BF16_CALL_ROWS, BF16_COLUMNS, positions),
+            })
+        },
+    }
+}
+
+/// An MXFP4 product with `positions` activations.
+#[must_use]
+pub fn mxfp4_spec(positions: usize) -> Spec {
+    Spec {
+        group: Group::Mxfp4,
+        name: "mxfp4",
+        positions: Some(positions),
+        shape: "3072 x 3584",
+        // Four bits a value, and eight for every 32.
+        work: Work {
+            bytes: (MXFP4_CALL_ROWS * MXFP4_COLUMNS * 17 / 32) as u64,
+            ..product_work(MXFP4_CALL_ROWS * MXFP4_COLUMNS, 0, positions)
+        },
+        weights: Some(WeightKind::Mxfp4),
+        build: |set, weights, positions| {
+            Box::new(Mxfp4 {
+                set,
+                weights,
+                product: Product::new(MXFP4_CALL_ROWS, MXFP4_COLUMNS, positions),
+            })
+        },
+    }
+}
+
+fn router_spec() -> Spec {
+    Spec {
+        group: Group::Router,
+        name: "router",
+        positions: Some(1),
+        shape: "896 x 7168",
+        work: product_work(ROUTER_ROWS * BF16_COLUMNS, 16, 1),
+        weights: Some(WeightKind::Bf16),
+        build: |set, weights, positions| {
+            Box::new(Bf16 {
+                body: set.router_bf16,
+                definition: scalar().router_bf16,
+                weights,
+                product: Product::new(ROUTER_ROWS, BF16_COLUMNS, positions),
+            })
+        },
+    }
+}
+
+fn product_work(values: usize, bits: usize, positions: usize) -> Work {
+    Work {
+        bytes: (values * bits / 8) as u64,
+        operations: (values * positions) as u64,
+    }
+}
+
+struct Read<'w> {
+    set: &'static KernelSet,
+    weights: &'w Weights,
+}
+
+impl Kernel for Read<'_> {
+    fn call(&mut self) {
+        black_box((self.set.read_sums)(self.weights.take(READ_BYTES)));
+    }
+
+    fn compare(&mut self, _round: usize) -> Compared {
+        let bytes = self.weights.take(READ_BYTES);
+        let found = (self.set.read_sums)(bytes);
+        let expected = (scalar().read_sums)(bytes);
+        let differ = found.iter().zip(&expected).filter(|(f, e)| f != e).count();
+        Compared {
+            values: found.len() as u64,
+            mismatches: differ as u64,
+        }
+    }
+}
+
+/// Activations and outputs of a product.
+struct Product {
+    rows: usize,
+    columns: usize,
+    positions: usize,
+    x: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl Product {
+    fn new(rows: usize, columns: usize, positions: usize) -> Self {
+        Self {
+            rows,
+            columns,
+            positions,
+            x: Random::new(positions as u64).normal(positions * columns),
+            out: vec![0.0; rows * positions],
+        }
+    }
+
+    /// Compares the first row, the last and two others; `definition` computes
+    /// one of them.
+    fn compare(&self, round: usize, definition: impl Fn(usize, &mut [f32])) -> Compared {
+        let rows = self.rows;
+        let sample = [
+            0,
+            rows - 1,
+            (37 * round + 11) % rows,
+            (101 * round + 50) % rows,
+        ];
+        let mut all = Compared::default();
+        let mut expected = vec![0.0; self.positions];
+        for row in sample {
+            definition(row, &mut expected);
+            let found = &self.out[row * self.positions..][..self.positions];
+            all.add(Compared::of(found, &expected));
+        }
+        all
+    }
+}
+
+type Bf16Body = fn(&[u8], &[f32], usize, &mut [f32]);
+
+struct Bf16<'w> {
+    body: Bf16Body,
+    definition: Bf16Body,
+    weights: &'w Weights,
+    product: Product,
+}
+
+impl<'w> Bf16<'w> {
+    fn run(&mut self) -> &'w [u8] {
+        let product = &mut self.product;
+        let weights = self.weights.take(product.rows * product.columns * 2);
+        (self.body)(weights, &product.x, product.positions, &mut product.out);
+        weights
+    }
+}
+
+impl Kernel for Bf16<'_> {
+    fn call(&mut self) {
+        self.run();
+        black_box(&mut self.product.out);
+    }
+
+    fn compare(&mut self, round: usize) -> Compared {
+        let weights = self.run();
+        let Product {
+            columns,
+            positions,
+            ref x,
+            ..
+        } = self.product;
+        self.product.compare(round, |row, out| {
+            let row = &weights[row * columns * 2..][..columns * 2];
+            (self.definition)(row, x, positions, out);
+        })
+    }
+}
+
+struct Mxfp4<'w> {
+    set: &'static KernelSet,
+    weights: &'w Weights,
+    product: Product,
+}
+
+impl<'w> Mxfp4<'w> {
+    fn run(&mut self) -> crate::weights::Mxfp4Rows<'w> {
+        let Product {
+            ref x,
+            positions,
+            ref mut out,
+            ..
+        } = self.product;
+        let rows = self.weights.take_mxfp4();
+        black_box((self.set.matmul_mxfp4)(
+            rows.packed,
+            rows.scales,
+            x,
+            positions,
+            out,
+        ));
+        rows
+    }
+}
+
+impl Kernel for Mxfp4<'_> {
+    fn call(&mut self) {
+        self.run();
+        black_box(&mut self.product.out);
+    }
+
+    fn compare(&mut self, round: usize) -> Compared {
+        let rows = self.run();
+        let Product {
+            columns,
+            positions,
+            ref x,
+            ..
+        } = self.product;
+        self.product.compare(round, |row, out| {
+            let packed = &rows.packed[row * columns / 2..][..columns / 2];
+            let scales = &rows.scales[row * columns / 32..][..columns / 32];
+            (scalar().matmul_mxfp4)(packed, scales, x, positions, out);
+        })
+    }
+}

@@ -235,6 +235,18 @@ pub(crate) enum CliError {
         /// Its configuration.
         path: PathBuf,
     },
+    /// Steps of the target that no measured layer has.
+    #[error(
+        "{path}: the model has parts that none of the measured layers has: {parts}",
+        path = .path.display(),
+        parts = .parts.join(", ")
+    )]
+    PartsNotMeasured {
+        /// Its configuration.
+        path: PathBuf,
+        /// The parts.
+        parts: Vec<&'static str>,
+    },
     /// A budget below the smallest plan.
     #[error("{}", too_small(.shortfall, .asked))]
     TooSmall {
@@ -287,6 +299,22 @@ pub(crate) enum CliError {
         planned: Bytes,
         /// What decided the budget.
         budget: String,
+        /// What there is, and what says so.
+        headroom: Headroom,
+    },
+    /// What a measurement reserves beside the plan, beyond what the machine has.
+    #[error(
+        "{beside} for the measurement itself ({named}) and {planned} of a plan are more than this \
+         machine has to give: {} ({headroom})",
+        .headroom.bytes
+    )]
+    MeasureTooLarge {
+        /// For the measurement.
+        beside: Bytes,
+        /// What decides it.
+        named: &'static str,
+        /// For what is measured.
+        planned: Bytes,
         /// What there is, and what says so.
         headroom: Headroom,
     },
@@ -500,6 +528,10 @@ impl CliError {
             Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \
                                          without --all-positions"
                 .to_owned(),
+            Self::PartsNotMeasured { .. } => {
+                "measure more layers, or leave out --target".to_owned()
+            }
+            Self::MeasureTooLarge { named, .. } => format!("lower {named}"),
             Self::OtherWidths { .. } => {
                 "name the configuration of a model that differs in its numbers of layers and \
                  experts alone"

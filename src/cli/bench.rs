@@ -47,13 +47,17 @@ pub(crate) enum BenchCommand {
     Kernels(KernelsArgs),
 }
 
-/// Where a result goes.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ResultArgs {
+/// What a limit that is missed comes to.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct CheckArgs {
     /// Exit with 1 when a limit is missed
     #[arg(long, help_heading = "Output")]
     pub check: bool,
+}
 
+/// Where a result goes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ResultArgs {
     /// Write the result as JSON
     #[arg(short, long, value_name = "FILE", value_parser = values::output_path(),
         help_heading = "Output")]
@@ -156,6 +160,10 @@ pub(crate) struct OverlapArgs {
         default_value = "1.25G", hide_default_value = true, allow_hyphen_values = true)]
     pub buffer: Bytes,
 
+    /// What a missed limit comes to.
+    #[command(flatten)]
+    pub check: CheckArgs,
+
     /// Where the result goes.
     #[command(flatten)]
     pub result: ResultArgs,
@@ -252,6 +260,10 @@ pub(crate) struct DecodeArgs {
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
 
+    /// What a missed limit comes to.
+    #[command(flatten)]
+    pub check: CheckArgs,
+
     /// Where the result goes.
     #[command(flatten)]
     pub result: ResultArgs,
@@ -293,6 +305,10 @@ pub(crate) struct DiskArgs {
     #[arg(long, value_name = "RATIO", value_parser = values::ratio,
         default_value_t = 0.95, hide_default_value = true, allow_negative_numbers = true)]
     pub limit: f64,
+
+    /// What a missed limit comes to.
+    #[command(flatten)]
+    pub check: CheckArgs,
 
     /// Where the result goes.
     #[command(flatten)]
@@ -353,6 +369,10 @@ pub(crate) struct KernelsArgs {
     #[arg(long, value_name = "FILE", value_parser = values::output_path(),
         help_heading = "Output")]
     pub tsv: Option<PathBuf>,
+
+    /// What a missed limit comes to.
+    #[command(flatten)]
+    pub check: CheckArgs,
 
     /// Where the result goes.
     #[command(flatten)]

@@ -172,11 +172,11 @@ Examples:
 pub(super) const BENCH_DECODE_ABOUT: &str = "\
 Measure the arithmetic of one token, every share of it by name.
 
-Sweeps of one position follow one another over weights that lie in memory: nothing
-is read meanwhile. Between one step and the next the processor time of all threads
-is taken, so that what else the machine does does not count. A checkpoint with few
-layers and experts tells the time of the whole model: each step is scaled by how
-often, or over how much, that model has it.";
+Sweeps of one position follow one another over weights that lie in memory;
+nothing is read meanwhile. Between one step and the next the processor time of
+all threads is taken, so that what else the machine does does not count. A
+checkpoint with few layers and experts tells the time of the whole model: each
+step is scaled by how often, or over how much, that model has it.";
 
 pub(super) const BENCH_DECODE_EXAMPLES: &str = "\
 Examples:
@@ -219,11 +219,12 @@ Examples:
   k3 bench overlap /disk1/k3 --rounds 15 --check --out overlap.json";
 
 pub(super) const BENCH_PREFILL_ABOUT: &str = "\
-Measure what a position of a prompt costs, by the number of positions in a chunk.
+Measure what a position of a prompt costs, by the positions of a chunk.
 
-A chunk reads every block of the trunk once, and once every expert that any of its
-positions picked: the more positions share a chunk, the less each has to read. The
-memory for a chunk's positions comes out of the same budget (see `k3 plan --chunk`).
+A chunk reads every block of the trunk once, and once every expert that any of
+its positions picked: the more positions share a chunk, the less each has to
+read. The memory for a chunk's positions comes out of the same budget (see
+`k3 plan --chunk`).
 
 Without --memory the budget is that of the preset `floor`, 1.5 GiB.";
 

@@ -296,7 +296,7 @@ pub(super) fn planned(
 }
 
 /// The configuration file that `--config` names.
-fn config_file(named: &Path) -> PathBuf {
+pub(crate) fn config_file(named: &Path) -> PathBuf {
     if named.is_dir() {
         named.join(CONFIG_NAME)
     } else {

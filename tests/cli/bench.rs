@@ -108,7 +108,7 @@ fn overlaps_that_cannot_be_measured() {
     let tiny = tiny();
     // The default budget holds all of it.
     let said = refusal(2, &["bench", "overlap", &tiny, "--buffer", "1M"]);
-    assert!(said.contains("lower --memory"), "{said}");
+    assert!(said.contains("lower the budget"), "{said}");
     for wrong in ["0", "x", "1,,2", "5000", ""] {
         let args = ["bench", "overlap", &tiny, "--positions", wrong];
         let said = refusal(2, &args);
@@ -187,6 +187,61 @@ fn a_token_is_told_for_a_model_of_the_same_widths() {
     let said = refusal(2, &["bench", "decode", &tiny, "--target", &other]);
     assert!(said.contains("other widths"), "{said}");
     assert!(said.contains(&other), "{said}");
+}
+
+#[test]
+fn no_part_of_a_model_counts_as_nothing() {
+    // The first layer has neither experts nor latent attention.
+    let tiny = tiny();
+    let args = ["bench", "decode", &tiny, "--layers", "1", "--buffer", "1M"];
+    let report = json(&stdout_of(&[&args[..], &["--json"]].concat()));
+    assert_eq!(report["target_layers"], 1, "{report}");
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains("the whole model") && notes.contains("moe"),
+        "{notes}"
+    );
+    let config = fixture("tiny").join("config.json").display().to_string();
+    let said = refusal(2, &[&args[..], &["--target", &config]].concat());
+    assert!(
+        said.contains("moe") && said.contains("more layers"),
+        "{said}"
+    );
+}
+
+#[test]
+fn results_do_not_overwrite_what_was_read() {
+    let tiny = tiny();
+    let directory = tempfile::tempdir().unwrap();
+    let settings = directory.path().join("s.toml");
+    let config = directory.path().join("config.json");
+    std::fs::write(&settings, "threads = 1\n").unwrap();
+    std::fs::copy(fixture("tiny").join("config.json"), &config).unwrap();
+    let [settings, config] = [settings, config].map(|path| path.display().to_string());
+    for what in ["decode", "overlap", "prefill"] {
+        let cases = [
+            ("--settings", &settings),
+            ("--config", &config),
+            ("--target", &config),
+        ];
+        for (flag, path) in cases {
+            if flag == "--target" && what != "decode" {
+                continue;
+            }
+            let before = std::fs::read(path).unwrap();
+            let args = ["bench", what, &tiny, flag, path, "--out", path];
+            let said = refusal(2, &args);
+            assert!(said.contains("overwrite"), "{what} {flag}: {said}");
+            assert_eq!(std::fs::read(path).unwrap(), before, "{what} {flag}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_beyond_the_machine_is_the_buffers_fault() {
+    let tiny = tiny();
+    let said = refusal(2, &["bench", "decode", &tiny, "--buffer", "99999G"]);
+    assert!(said.contains("lower --buffer"), "{said}");
 }
 
 #[test]

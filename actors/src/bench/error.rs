@@ -21,7 +21,7 @@ pub enum BenchError {
     /// A budget that holds the whole model.
     #[error(
         "at this budget every weight stays in memory after the first sweep: there are no reads \
-         to hide; lower --memory (`k3 plan` tells the least)"
+         to hide; lower the budget (--memory, or what set it; `k3 plan` tells the least)"
     )]
     NothingStreams,
     /// A record that does not hold a whole sweep.

@@ -22,8 +22,11 @@ use super::watch::{Stages, Watch};
 use super::{Finished, decode_text};
 use crate::cli::bench::DecodeArgs;
 use crate::cli::memory::positive;
-use crate::commands::generate::{check_headroom, chosen_isa, guard, isa_choice};
-use crate::commands::{model_path, plan::planned_config};
+use crate::commands::generate::{check_beside, chosen_isa, guard, isa_choice};
+use crate::commands::{
+    model_path,
+    plan::{config_file, planned_config},
+};
 use crate::error::CliError;
 use crate::output_file::OutputFile;
 use crate::planning;
@@ -66,6 +69,7 @@ pub(super) struct DecodeReport {
     pub(super) parts: Vec<PartReport>,
     /// Those that take most first.
     pub(super) phases: Vec<PhaseReport>,
+    pub(super) notes: Vec<String>,
 }
 
 /// All phases of one part.
@@ -95,6 +99,7 @@ struct Prepared {
     checkpoint: Arc<Checkpoint>,
     model: KimiK3,
     target: KimiK3Layout,
+    notes: Vec<String>,
     isa: Isa,
     threads: usize,
     pages: PagePolicy,
@@ -117,7 +122,7 @@ pub(super) fn run(args: &DecodeArgs, watch: &Watch) -> Result<Exit, CliError> {
         interrupted: false,
         report: &report,
     }
-    .hand_over(&args.result, file)
+    .hand_over(&args.result, Some(args.check), file)
 }
 
 impl Prepared {
@@ -138,7 +143,8 @@ impl Prepared {
             config: args.config.clone(),
         })?;
         let layout = checkpoint.bind(args.layers.map(size))?;
-        let target = target(args.target.as_deref(), layout.config())?;
+        let mut notes = settings.warnings.clone();
+        let target = target(args.target.as_deref(), &layout, &mut notes)?;
         let isa = chosen_isa(&settings.isa)?;
         let kernels = KernelSet::for_isa(isa).expect("the choice has checked it");
         let trunk = planning::trunk_bytes(checkpoint.config(), layout.layer_count());
@@ -152,16 +158,16 @@ impl Prepared {
             checkpoint: Arc::new(checkpoint),
             model,
             target,
+            notes,
             isa,
             threads,
             pages,
         };
-        check_headroom(prepared.memory(args), &prepared.settings, pages)?;
+        check_beside([prepared.memory(args), args.buffer], "--buffer", pages)?;
         Ok(prepared)
     }
 
-    /// What will be reserved: the weights that take turns, and the arithmetic's
-    /// own.
+    /// What the arithmetic reserves for itself.
     fn memory(&self, args: &DecodeArgs) -> Bytes {
         let context = size(args.context + args.rounds + 1);
         let work = self.model.workspace_bytes(&WorkspaceSize {
@@ -171,7 +177,7 @@ impl Prepared {
             workers: self.threads,
         });
         let state = self.model.footprint().state_bytes(context as u64);
-        Bytes(args.buffer.0.saturating_add(work).saturating_add(state))
+        Bytes(work.saturating_add(state))
     }
 
     /// The file that was asked for, if it is none of the checkpoint's.
@@ -179,32 +185,62 @@ impl Prepared {
         let Some(out) = &args.result.out else {
             return Ok(None);
         };
-        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings);
+        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings)
+            .and("the settings", settings::file(args.settings.as_deref()))
+            .and("the configuration", args.config.clone())
+            .and(
+                "the target's configuration",
+                args.target.as_deref().map(config_file),
+            );
         guard::check_one("--out", out, &inputs)?;
         OutputFile::create(out).map(Some)
     }
 }
 
 /// The model that a token's time is told for: the one in `path`, else the
-/// released one where `measured` has its widths, else `measured` itself.
-fn target(path: Option<&Path>, measured: &KimiK3Config) -> Result<KimiK3Layout, CliError> {
-    let config = match path {
-        Some(path) => planned_config(path)?,
-        None => {
-            let released = released_config();
-            if same_widths(&released, measured) {
-                released
-            } else {
-                measured.clone()
-            }
+/// released one where `measured` has its widths, else the whole of the
+/// checkpoint's, else the measured layers. Each only if every part of it is
+/// measured; what had to be left out is noted.
+fn target(
+    path: Option<&Path>,
+    measured: &KimiK3Layout,
+    notes: &mut Vec<String>,
+) -> Result<KimiK3Layout, CliError> {
+    let config = measured.config();
+    if let Some(path) = path {
+        return named_target(&config_file(path), measured);
+    }
+    let released = released_config();
+    let whole = [
+        ("the released model", &released),
+        ("the whole model", config),
+    ];
+    for (name, config) in whole.into_iter().filter(|(_, of)| same_widths(of, config)) {
+        let target = KimiK3Layout::planned(config);
+        let parts = target.parts_beyond(measured);
+        if parts.is_empty() {
+            return Ok(target);
         }
-    };
-    if same_widths(&config, measured) {
-        Ok(KimiK3Layout::planned(&config))
+        let parts = parts.join(", ");
+        notes.push(format!(
+            "not told for {name}: none of the measured layers has {parts}"
+        ));
+    }
+    Ok(measured.clone())
+}
+
+fn named_target(path: &Path, measured: &KimiK3Layout) -> Result<KimiK3Layout, CliError> {
+    let config = planned_config(path)?;
+    let path = path.to_owned();
+    if !same_widths(&config, measured.config()) {
+        return Err(CliError::OtherWidths { path });
+    }
+    let target = KimiK3Layout::planned(&config);
+    let parts = target.parts_beyond(measured);
+    if parts.is_empty() {
+        Ok(target)
     } else {
-        Err(CliError::OtherWidths {
-            path: path.unwrap_or(Path::new("config.json")).to_owned(),
-        })
+        Err(CliError::PartsNotMeasured { path, parts })
     }
 }
 
@@ -297,6 +333,7 @@ fn describe(args: &DecodeArgs, prepared: &Prepared, figures: &DecodeFigures) -> 
         token_core_seconds,
         parts,
         phases,
+        notes: prepared.notes.clone(),
     }
 }
 

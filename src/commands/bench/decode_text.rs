@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::decode::{DecodeReport, PhaseReport};
-use crate::render::{short_bytes, table};
+use crate::render::wrap::wrap;
+use crate::render::{escape, short_bytes, table};
 
 const GIGA: f64 = 1e9;
 /// Phases below this share of a token are summed up in one line.
@@ -52,6 +53,9 @@ pub(super) fn render(report: &DecodeReport) -> String {
         report.limit_core_seconds
     )
     .expect(write);
+    for note in &report.notes {
+        text.push_str(&wrap(&format!("note: {}\n", escape::line(note))));
+    }
     text
 }
 

@@ -69,7 +69,7 @@ pub(super) fn run(args: &DiskArgs, watch: &Watch) -> Result<Exit, CliError> {
         passed: report.passed,
         interrupted: report.interrupted,
     }
-    .hand_over(&args.result, file)
+    .hand_over(&args.result, Some(args.check), file)
 }
 
 /// The shards of a checkpoint, the files of another directory that hold

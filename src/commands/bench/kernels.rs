@@ -38,7 +38,7 @@ pub(super) fn run(args: &KernelsArgs, watch: &Watch) -> Result<Exit, CliError> {
         passed: report.passed,
         interrupted: report.interrupted,
     };
-    let shown = finished.hand_over(&args.result, outputs.json);
+    let shown = finished.hand_over(&args.result, Some(args.check), outputs.json);
     if let Some(mut tsv) = outputs.tsv {
         tsv.write(report.to_tsv().as_bytes())?;
         tsv.commit()?;

@@ -25,7 +25,7 @@ mod prefill;
 mod streamed;
 mod watch;
 
-use crate::cli::bench::{BenchArgs, BenchCommand, ResultArgs};
+use crate::cli::bench::{BenchArgs, BenchCommand, CheckArgs, ResultArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output_file::OutputFile;
@@ -77,8 +77,14 @@ struct Finished<'a, R: Serialize> {
 }
 
 impl<R: Serialize> Finished<'_, R> {
-    /// Writes the result where it was asked for.
-    fn hand_over(self, args: &ResultArgs, file: Option<OutputFile>) -> Result<Exit, CliError> {
+    /// Writes the result where it was asked for; `check` is `None` where there is
+    /// no limit.
+    fn hand_over(
+        self,
+        args: &ResultArgs,
+        check: Option<CheckArgs>,
+        file: Option<OutputFile>,
+    ) -> Result<Exit, CliError> {
         let json =
             || serde_json::to_string_pretty(self.report).expect("plain data serialises") + "\n";
         let shown = if args.json { &json() } else { &self.text };
@@ -91,7 +97,7 @@ impl<R: Serialize> Finished<'_, R> {
         shown?;
         Ok(if self.interrupted {
             Exit::InterruptedKept
-        } else if args.check && !self.passed {
+        } else if check.is_some_and(|check| check.check) && !self.passed {
             Exit::Failed
         } else {
             Exit::Done

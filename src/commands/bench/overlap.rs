@@ -96,7 +96,7 @@ pub(super) fn run(args: &OverlapArgs, watch: &Watch) -> Result<Exit, CliError> {
         passed: report.passed,
         interrupted: report.interrupted,
     }
-    .hand_over(&args.result, file)
+    .hand_over(&args.result, Some(args.check), file)
 }
 
 /// The largest sweep that may be measured.

@@ -6,6 +6,7 @@ use k3_actors::bench::overlap::OverlapPoint;
 use k3_runtime::statistics::Spread;
 
 use super::overlap::{OverlapReport, Verdict};
+use crate::render::wrap::wrap;
 use crate::render::{escape, short_bytes, table};
 
 const GIGA: f64 = 1e9;
@@ -41,7 +42,7 @@ pub(super) fn render(report: &OverlapReport) -> String {
     text.push_str(&table::numbers(&header, rows));
     text.push('\n');
     for line in closing(report) {
-        writeln!(text, "{}", escape::line(&line)).expect(write);
+        text.push_str(&wrap(&format!("{}\n", escape::line(&line))));
     }
     text
 }

@@ -13,6 +13,7 @@ use super::streamed::Prepared;
 use super::watch::{Stages, Watch};
 use crate::cli::bench::PrefillArgs;
 use crate::error::{CliError, Positions};
+use crate::render::wrap::wrap;
 use crate::render::{escape, short_bytes, table};
 use crate::{exit::Exit, interrupt};
 
@@ -64,7 +65,7 @@ pub(super) fn run(args: &PrefillArgs, watch: &Watch) -> Result<Exit, CliError> {
         interrupted: report.interrupted,
         report: &report,
     }
-    .hand_over(&args.result, file)
+    .hand_over(&args.result, None, file)
 }
 
 fn measure(
@@ -168,7 +169,7 @@ fn render(report: &PrefillReport) -> String {
     }
     let notes = report.fallbacks.iter().chain(&report.notes);
     for note in notes {
-        writeln!(text, "note: {}", escape::line(note)).expect(write);
+        text.push_str(&wrap(&format!("note: {}\n", escape::line(note))));
     }
     text
 }
@@ -179,7 +180,7 @@ fn row(point: &PrefillPoint, first: Option<&PrefillPoint>) -> Vec<String> {
     let read = |point: &PrefillPoint| point.trunk_bytes.median + point.expert_bytes.median;
     let wall = &point.wall_seconds;
     let share = first
-        .filter(|first| first.positions == 1)
+        .filter(|first| first.positions == 1 && read(first) > 0.0)
         .map(|first| format!("{:.1} %", 100.0 * each(read(point)) / read(first)));
     vec![
         point.positions.to_string(),

@@ -1,5 +1,6 @@
 //! A model that is streamed for a measurement: opened, planned, not yet started.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use k3_actors::StreamSettings;
@@ -15,7 +16,7 @@ use k3_runtime::{Checkpoint, CheckpointPaths};
 
 use crate::cli::bench::{ResultArgs, StreamedArgs};
 use crate::cli::memory::positive;
-use crate::commands::generate::{check_headroom, guard};
+use crate::commands::generate::{check_beside, check_headroom, guard};
 use crate::commands::model_path;
 use crate::error::{CliError, Positions};
 use crate::output_file::OutputFile;
@@ -25,6 +26,8 @@ use crate::settings;
 /// Everything that can be refused before a weight is read.
 pub(super) struct Prepared {
     pub(super) settings: Settings,
+    settings_file: Option<PathBuf>,
+    config_file: Option<PathBuf>,
     pub(super) checkpoint: Arc<Checkpoint>,
     pub(super) model: KimiK3,
     pub(super) plan: BudgetPlan,
@@ -102,10 +105,13 @@ impl Prepared {
             .map_err(|refusal| CliError::refused_plan(refusal, positions, &settings))?;
         let surplus = plan.surplus(&settings, footprint.experts_per_token.into());
         settings.warnings.extend(surplus);
-        let all = Bytes(plan.planned.0.saturating_add(beside(&plan)));
-        check_headroom(all, &settings, reading.pages)?;
+        check_headroom(plan.planned, &settings, reading.pages)?;
+        let beside = Bytes(beside(&plan));
+        check_beside([plan.planned, beside], "--buffer", reading.pages)?;
         Ok(Self {
             settings,
+            settings_file: settings::file(args.memory.settings.as_deref()),
+            config_file: args.config.clone(),
             checkpoint: Arc::new(checkpoint),
             model,
             plan,
@@ -124,7 +130,9 @@ impl Prepared {
         let Some(out) = &args.out else {
             return Ok(None);
         };
-        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings);
+        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings)
+            .and("the settings", self.settings_file.clone())
+            .and("the configuration", self.config_file.clone());
         guard::check_one("--out", out, &inputs)?;
         OutputFile::create(out).map(Some)
     }

@@ -76,6 +76,12 @@ impl Inputs {
         Self { files, directories }
     }
 
+    /// And `path`, if there is one: `what` it is.
+    pub(crate) fn and(mut self, what: &'static str, path: Option<PathBuf>) -> Self {
+        self.files.extend(path.map(|path| (what, path)));
+        self
+    }
+
     /// Files that are read, and nothing else.
     pub(crate) fn of_files(files: &[PathBuf]) -> Self {
         let files = files.iter();

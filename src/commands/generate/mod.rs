@@ -54,7 +54,7 @@ use stream::TokenStream;
 use streaming::{Reads, Streaming};
 
 pub(crate) use request::{chosen_isa, isa_choice};
-pub(crate) use streaming::check_headroom;
+pub(crate) use streaming::{check_beside, check_headroom};
 
 /// Generates.
 ///

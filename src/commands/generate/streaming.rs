@@ -231,6 +231,24 @@ impl Stopped {
     }
 }
 
+/// Refuses what `named` makes a measurement reserve beside a plan.
+pub(crate) fn check_beside(
+    [planned, beside]: [Bytes; 2],
+    named: &'static str,
+    pages: PagePolicy,
+) -> Result<(), CliError> {
+    let all = Bytes(planned.0.saturating_add(beside.0));
+    match planning::headroom(&HostMemory::read(Path::new("/")), pages) {
+        Some(headroom) if all > headroom.bytes => Err(CliError::MeasureTooLarge {
+            beside,
+            named,
+            planned,
+            headroom,
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a plan that this machine would end half-way.
 pub(crate) fn check_headroom(
     planned: Bytes,

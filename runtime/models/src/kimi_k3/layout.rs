@@ -114,7 +114,7 @@ pub(crate) struct LayerTensors {
 }
 
 /// Where every tensor of a checkpoint lies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct KimiK3Layout {
     pub(crate) path: PathBuf,
     pub(crate) config: KimiK3Config,

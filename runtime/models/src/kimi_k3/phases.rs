@@ -106,6 +106,19 @@ impl KimiK3Layout {
     }
 }
 
+impl KimiK3Layout {
+    /// Parts of this model that `other` has none of.
+    #[must_use]
+    pub fn parts_beyond(&self, other: &Self) -> Vec<&'static str> {
+        let mut parts = vec![KDA, MLA, DENSE, MOE];
+        parts.retain(|&part| {
+            let any = phase(part, "any step");
+            self.amount_of(any) > 0 && other.amount_of(any) == 0
+        });
+        parts
+    }
+}
+
 fn is_kda(layer: &LayerTensors) -> bool {
     matches!(layer.attention, Attention::Kda(_))
 }

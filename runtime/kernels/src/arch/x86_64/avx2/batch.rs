@@ -49,7 +49,9 @@ impl<const BYTES: usize> Body<BYTES> for Avx2 {
     ) {
         // SAFETY: by the method's contract.
         unsafe {
-            if R * P <= 3 {
+            if BYTES == 2 && P == 1 {
+                staged::<R, P>(rows, x, blocks, lanes, prefetch);
+            } else if R * P <= 3 {
                 quarters::<BYTES, 0, 4, R, P>(rows, x, blocks, lanes, prefetch);
             } else if R * P <= 6 {
                 quarters::<BYTES, 0, 2, R, P>(rows, x, blocks, lanes, prefetch);
@@ -121,6 +123,69 @@ unsafe fn quarters<
                     _mm256_store_pd(at, sums[r][p][n]);
                 }
             }
+        }
+    }
+}
+
+/// [`Body::tile`] for bf16 and one position, under its contract.
+///
+/// A conversion to f64 that reads memory needs one execution slot, one that
+/// reads a register two. With one position conversions are the bound, so
+/// weights pass through the nearest cache as f32.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn staged<const R: usize, const P: usize>(
+    rows: [*const u8; R],
+    x: *const f64,
+    blocks: usize,
+    lanes: &mut Sums<R, P>,
+    prefetch: usize,
+) {
+    assert_eq!(P, 1, "a staged weight is used once");
+    let mut sums = [[_mm256_setzero_pd(); 4]; R];
+    for r in 0..R {
+        for n in 0..4 {
+            // SAFETY: the source is a quarter of sixteen f64.
+            sums[r][n] = unsafe { _mm256_load_pd(lanes.0[r][0][4 * n..].as_ptr()) };
+        }
+    }
+    let odd = _mm256_set1_epi32(!0xFFFF);
+    let mut stage = [[_mm256_setzero_ps(); 2]; R];
+    for block in 0..blocks {
+        let at = block * LANES * 2;
+        if at.is_multiple_of(64) {
+            for row in rows {
+                // A prefetch may point anywhere: it never faults.
+                _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).wrapping_add(prefetch).cast());
+            }
+        }
+        for (stage, row) in stage.iter_mut().zip(rows) {
+            // SAFETY: by the function's contract.
+            let pairs = unsafe { _mm256_loadu_si256(row.add(at).cast()) };
+            *stage = [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)),
+                _mm256_castsi256_ps(_mm256_and_si256(pairs, odd)),
+            ];
+        }
+        // Hidden from the optimiser, which would keep them in registers.
+        let stage = std::hint::black_box(&stage);
+        for n in 0..4 {
+            // SAFETY: by the function's contract.
+            let x = unsafe { _mm256_load_pd(x.add(block * LANES + 4 * n)) };
+            for r in 0..R {
+                // SAFETY: half of the eight f32 of a vector.
+                let half = unsafe {
+                    let vector = (&raw const stage[r][n % 2]).cast::<f32>();
+                    _mm_load_ps(vector.add(4 * (n / 2)))
+                };
+                sums[r][n] = _mm256_fmadd_pd(_mm256_cvtps_pd(half), x, sums[r][n]);
+            }
+        }
+    }
+    for r in 0..R {
+        for n in 0..4 {
+            // SAFETY: as for the loads.
+            unsafe { _mm256_store_pd(lanes.0[r][0][4 * n..].as_mut_ptr(), sums[r][n]) };
         }
     }
 }

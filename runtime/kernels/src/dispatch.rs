@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use crate::arch;
 use crate::generic;
 use crate::generic::kda::KdaStep;
+use crate::generic::mxfp4_prepared::Mxfp4Group;
 
 /// An instruction set that a [`KernelSet`] is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,6 +101,20 @@ pub struct KernelSet {
     /// because their scale is NaN (255), once per row whatever the positions.
     pub matmul_mxfp4:
         fn(packed: &[u8], scales: &[u8], x: &[f32], positions: usize, out: &mut [f32]) -> u64,
+    /// Prepares `x: [groups][32]` for `matmul_mxfp4_prepared`: the same bytes in
+    /// every set.
+    pub mxfp4_prepare: fn(x: &[f32], prepared: &mut [Mxfp4Group]),
+    /// As `matmul_mxfp4` for the positions `chosen` of `x: [any][cols]`, which
+    /// `prepared: [any][cols / 32]` holds as `mxfp4_prepare` wrote it; `out:
+    /// [rows][chosen]`, the same bits as `matmul_mxfp4`.
+    pub matmul_mxfp4_prepared: fn(
+        packed: &[u8],
+        scales: &[u8],
+        x: &[f32],
+        prepared: &[Mxfp4Group],
+        chosen: &[usize],
+        out: &mut [f32],
+    ) -> u64,
     /// `weights: [n][cols]` bf16, `x: [n]`, `out: [cols]`: `out[j]` = sum over i
     /// of `x[i] * weights[i][j]`, matmul order over i; one position.
     pub columns_bf16: fn(weights: &[u8], x: &[f32], out: &mut [f32]),
@@ -193,6 +208,8 @@ static SCALAR: KernelSet = KernelSet {
     matmul_bf16: generic::matmul::matmul_bf16,
     matmul_f32: generic::matmul::matmul_f32,
     matmul_mxfp4: generic::mxfp4::matmul_mxfp4,
+    mxfp4_prepare: generic::mxfp4_prepared::mxfp4_prepare,
+    matmul_mxfp4_prepared: generic::mxfp4::matmul_mxfp4_prepared,
     columns_bf16: generic::matmul::columns_bf16,
     router_bf16: generic::router::router_bf16,
     router_f32: generic::router::router_f32,

@@ -66,4 +66,5 @@ pub use environment::{FpEnvironmentError, assert_fp_environment, check_fp_enviro
 pub use generic::attn_res::MAX_SOURCES;
 pub use generic::kda::KdaStep;
 pub use generic::mxfp4::{MXFP4_GROUP, e2m1_value, e8m0_scale};
+pub use generic::mxfp4_prepared::Mxfp4Group;
 pub use select::{NonFinite, Pick, argmax, router_select};

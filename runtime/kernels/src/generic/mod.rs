@@ -13,6 +13,7 @@ pub(crate) mod lanes;
 pub(crate) mod matmul;
 pub(crate) mod mla;
 pub(crate) mod mxfp4;
+pub(crate) mod mxfp4_prepared;
 pub(crate) mod norm;
 pub(crate) mod router;
 pub(crate) mod shape;

@@ -2,6 +2,7 @@
 //! E8M0 scale byte per group.
 
 use super::lanes::{round_f32, tree8};
+use super::mxfp4_prepared::{Mxfp4Group, check_prepared};
 use super::shape::MatmulShape;
 
 /// Elements that share one scale byte.
@@ -55,6 +56,12 @@ pub(crate) fn check_mxfp4(
     out: &[f32],
 ) -> MatmulShape {
     let shape = MatmulShape::new(x.len(), positions, out.len());
+    check_weights(packed, scales, shape);
+    shape
+}
+
+/// Checks the weights of an MXFP4 product against its shape.
+fn check_weights(packed: &[u8], scales: &[u8], shape: MatmulShape) {
     assert_eq!(
         shape.cols % MXFP4_GROUP,
         0,
@@ -76,7 +83,6 @@ pub(crate) fn check_mxfp4(
         shape.rows,
         shape.cols
     );
-    shape
 }
 
 /// `out[row][position] = f32(sum over groups of sub * 2^(scale - 127))`.
@@ -109,6 +115,60 @@ pub(crate) fn matmul_mxfp4(
         }
     }
     count_nan_scales(scales)
+}
+
+/// As [`matmul_mxfp4`], for the positions `chosen` of `x: [any][cols]`;
+/// `out: [rows][chosen]`. `prepared: [any][cols / 32]` is `x` as
+/// `mxfp4_prepare` wrote it, which a body may use for the same sums.
+pub(crate) fn matmul_mxfp4_prepared(
+    packed: &[u8],
+    scales: &[u8],
+    x: &[f32],
+    prepared: &[Mxfp4Group],
+    chosen: &[usize],
+    out: &mut [f32],
+) -> u64 {
+    let shape = check_chosen(packed, scales, x, prepared, chosen, out);
+    let groups = shape.cols / MXFP4_GROUP;
+    for (row, out) in out.chunks_exact_mut(chosen.len()).enumerate() {
+        let packed = &packed[row * groups * GROUP_BYTES..][..groups * GROUP_BYTES];
+        let scales = &scales[row * groups..][..groups];
+        for (&position, out) in chosen.iter().zip(out) {
+            let x = &x[position * shape.cols..][..shape.cols];
+            *out = round_f32(row_sum(packed, scales, x));
+        }
+    }
+    count_nan_scales(scales)
+}
+
+/// Checks the slices of a product with chosen positions and returns its shape.
+///
+/// # Panics
+/// As [`check_mxfp4`], if a chosen position is not in `x`, or if `prepared` does
+/// not match `x`.
+#[inline]
+pub(crate) fn check_chosen(
+    packed: &[u8],
+    scales: &[u8],
+    x: &[f32],
+    prepared: &[Mxfp4Group],
+    chosen: &[usize],
+    out: &[f32],
+) -> MatmulShape {
+    check_prepared(x, prepared);
+    assert!(!chosen.is_empty(), "a product needs at least one position");
+    assert_eq!(out.len() % chosen.len(), 0, "out is not [rows][chosen]");
+    let rows = out.len() / chosen.len();
+    // The packed bytes give the width: two elements a byte.
+    let cols = (2 * packed.len()).checked_div(rows).unwrap_or(0);
+    let shape = MatmulShape { rows, cols };
+    check_weights(packed, scales, shape);
+    let positions = x.len().checked_div(cols).unwrap_or(usize::MAX);
+    assert!(
+        chosen.iter().all(|&position| position < positions),
+        "a chosen position is beyond the {positions} of x"
+    );
+    shape
 }
 
 /// The f64 sum of one row.

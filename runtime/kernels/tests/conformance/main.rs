@@ -14,6 +14,7 @@ mod elementwise;
 #[path = "../gates/mod.rs"]
 mod gates;
 mod matrix;
+mod prepared;
 mod refusals;
 mod stream;
 mod values;

@@ -1,7 +1,7 @@
 //! Every kernel of every set panics, before it touches memory, when the lengths
 //! of its slices disagree.
 
-use k3_kernels::{Isa, KdaStep, KernelSet, MAX_SOURCES};
+use k3_kernels::{Isa, KdaStep, KernelSet, MAX_SOURCES, Mxfp4Group};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Call = fn(&KernelSet);
@@ -33,6 +33,22 @@ const CALLS: &[(&str, Call)] = &[
     ("matmul_mxfp4 scales", |s| {
         (s.matmul_mxfp4)(&[0; 32], &[0; 1], &[0.0; 32], 1, &mut [0.0; 2]);
     }),
+    ("mxfp4_prepare groups", |s| {
+        (s.mxfp4_prepare)(&[0.0; 64], &mut [Mxfp4Group::default(); 1]);
+    }),
+    ("matmul_mxfp4_prepared groups", |s| {
+        prepared(s, 16, 1, 1, 0, 1)
+    }),
+    ("matmul_mxfp4_prepared scales", |s| {
+        prepared(s, 16, 2, 2, 0, 1)
+    }),
+    ("matmul_mxfp4_prepared width", |s| {
+        prepared(s, 24, 1, 2, 0, 1)
+    }),
+    ("matmul_mxfp4_prepared position", |s| {
+        prepared(s, 16, 1, 2, 2, 1)
+    }),
+    ("matmul_mxfp4_prepared out", |s| prepared(s, 16, 1, 2, 0, 2)),
     ("columns_bf16 weights", |s| {
         (s.columns_bf16)(&[0; 30], &[0.0; 2], &mut [0.0; 8]);
     }),
@@ -108,6 +124,26 @@ const CALLS: &[(&str, Call)] = &[
     ("multiply", |s| (s.multiply)(&mut [0.0; 8], &[0.0; 7])),
     ("widen_bf16", |s| (s.widen_bf16)(&[0; 15], &mut [0.0; 8])),
 ];
+
+/// Right for 16 packed bytes, one scale, two groups, a position below two and
+/// one output.
+fn prepared(
+    set: &KernelSet,
+    packed: usize,
+    scales: usize,
+    groups: usize,
+    position: usize,
+    out: usize,
+) {
+    (set.matmul_mxfp4_prepared)(
+        &vec![0; packed],
+        &vec![0; scales],
+        &[0.0; 64],
+        &vec![Mxfp4Group::default(); groups],
+        &[position],
+        &mut vec![0.0; out],
+    );
+}
 
 fn kda_step(set: &KernelSet, state: usize, key: usize) {
     (set.kda_step)(KdaStep {

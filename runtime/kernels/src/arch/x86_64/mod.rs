@@ -4,6 +4,7 @@ mod avx2;
 mod avx512;
 mod batch;
 mod control;
+mod mxfp4;
 mod pointers;
 mod stamp;
 mod transpose;
@@ -24,6 +25,12 @@ pub(crate) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
+}
+
+/// Whether AVX-512 also multiplies bytes (VNNI) and permutes them (VBMI), which
+/// its table's body for prepared activations uses where it can.
+fn has_avx512_bytes() -> bool {
+    is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vbmi")
 }
 
 /// The AVX2 table; `None` unless [`has_avx2`].

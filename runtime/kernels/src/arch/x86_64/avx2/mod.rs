@@ -21,6 +21,8 @@ pub(super) static TABLE: KernelSet = KernelSet {
     matmul_bf16: matmul::matmul_bf16,
     matmul_f32: matmul::matmul_f32,
     matmul_mxfp4: mxfp4::matmul_mxfp4,
+    mxfp4_prepare: vector::mxfp4_prepare,
+    matmul_mxfp4_prepared: mxfp4::matmul_mxfp4_prepared,
     columns_bf16: columns::columns_bf16,
     router_bf16: matmul::router_bf16,
     router_f32: matmul::router_f32,

@@ -1,18 +1,14 @@
-//! MXFP4 products: byte tables give the upper 16 bits of each weight in f64.
-
-#![allow(
-    clippy::needless_range_loop,
-    reason = "parallel arrays of registers are indexed together"
-)]
+//! MXFP4 products: byte tables give the upper 16 bits of each weight in f64,
+//! four rows side by side.
 
 use std::arch::x86_64::*;
 
-use crate::arch::x86_64::pointers::{position_starts, row_starts};
-use crate::generic::lanes::round_f32;
+use crate::arch::x86_64::batch::walk;
+use crate::arch::x86_64::mxfp4::{Body, RowSums, Weights, row_block};
 use crate::generic::mxfp4::{
-    E2M1, GROUP_BYTES, MXFP4_GROUP, NAN_SCALE, check_mxfp4, count_nan_scales,
+    E2M1, GROUP_BYTES, MXFP4_GROUP, NAN_SCALE, check_chosen, check_mxfp4, count_nan_scales,
 };
-use crate::generic::shape::MatmulShape;
+use crate::generic::mxfp4_prepared::Mxfp4Group;
 
 const ROWS: usize = 4;
 
@@ -45,218 +41,271 @@ pub(crate) fn matmul_mxfp4(
     out: &mut [f32],
 ) -> u64 {
     let shape = check_mxfp4(packed, scales, x, positions, out);
+    let weights = Weights {
+        shape,
+        packed,
+        scales,
+    };
     // SAFETY: only the AVX2 table leads here; its features were detected.
-    unsafe { matmul(shape, packed, scales, x, positions, out) }
+    unsafe { products(weights, x, positions, |position| position, out) }
     count_nan_scales(scales)
 }
 
-#[target_feature(enable = "avx2,fma")]
-fn matmul(
-    shape: MatmulShape,
+/// Without byte products the prepared integers are of no use.
+pub(crate) fn matmul_mxfp4_prepared(
     packed: &[u8],
     scales: &[u8],
     x: &[f32],
-    positions: usize,
+    prepared: &[Mxfp4Group],
+    chosen: &[usize],
     out: &mut [f32],
-) {
-    let groups = shape.cols / MXFP4_GROUP;
-    for row in (0..shape.rows).step_by(ROWS) {
-        let count = (shape.rows - row).min(ROWS);
-        let row_bytes = groups * GROUP_BYTES;
-        let rows = Rows {
-            packed: row_starts(packed, row_bytes, row_bytes, row, count),
-            scales: row_starts(scales, groups, groups, row, count),
-            groups,
-        };
-        let out = &mut out[row * positions..][..count * positions];
-        let pairs = positions - positions % 2;
-        for position in (0..pairs).step_by(2) {
-            store::<2>(&rows, x, shape.cols, position, positions, out);
-        }
-        if pairs < positions {
-            store::<1>(&rows, x, shape.cols, pairs, positions, out);
-        }
-    }
+) -> u64 {
+    let shape = check_chosen(packed, scales, x, prepared, chosen, out);
+    let weights = Weights {
+        shape,
+        packed,
+        scales,
+    };
+    // SAFETY: as in `matmul_mxfp4`.
+    unsafe { products(weights, x, chosen.len(), |index| chosen[index], out) }
+    count_nan_scales(scales)
 }
 
-/// Four rows: each `packed` pointer is good for `groups * 16` bytes, each
-/// `scales` pointer for `groups` bytes.
-struct Rows {
-    packed: [*const u8; ROWS],
-    scales: [*const u8; ROWS],
-    groups: usize,
-}
-
-/// `P` positions of one row tile, `out: [rows of the tile][positions]`.
+/// All rows of `positions` columns of the output, column `i` with position
+/// `place(i)` of `x`.
 #[target_feature(enable = "avx2,fma")]
-fn store<const P: usize>(
-    rows: &Rows,
+fn products(
+    weights: Weights<'_>,
     x: &[f32],
-    cols: usize,
-    position: usize,
     positions: usize,
+    place: impl Fn(usize) -> usize,
     out: &mut [f32],
 ) {
-    let xs = position_starts::<P>(x, cols, position);
-    // SAFETY: `Rows` states what its pointers are good for, and every position
-    // holds `cols = groups * 32` values.
-    let sums = unsafe { sums::<P>(rows, xs) };
-    for (r, out) in out.chunks_exact_mut(positions).enumerate() {
-        for p in 0..P {
-            out[position + p] = round_f32(sums[p][r]);
-        }
+    let shape = weights.shape;
+    macro_rules! block {
+        ($positions:literal, $at:ident) => {{
+            let xs = std::array::from_fn(|p| &x[place($at.1 + p) * shape.cols..][..shape.cols]);
+            row_block::<Avx2, ROWS, $positions>(weights, xs, $at, positions, out)
+        }};
     }
+    // SAFETY: this function runs only where its instruction set is.
+    walk(shape.rows, positions, |at, count| unsafe {
+        match count {
+            1 => block!(1, at),
+            2 => block!(2, at),
+            3 => block!(3, at),
+            4 => block!(4, at),
+            5 => block!(5, at),
+            6 => block!(6, at),
+            7 => block!(7, at),
+            _ => block!(8, at),
+        }
+    });
 }
 
-/// The f64 sums of four rows for each of `P` positions.
-///
-/// # Safety
-/// The pointers of `rows` must be good for what [`Rows`] says, and every
-/// position for `groups * 32` values.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn sums<const P: usize>(rows: &Rows, xs: [*const f32; P]) -> [[f64; ROWS]; P] {
-    let mut acc = [_mm256_setzero_pd(); P];
-    let mut x = [[[0.0_f64; 4]; 8]; P];
-    for group in 0..rows.groups {
-        for p in 0..P {
-            // SAFETY: the group's 32 values lie within every position.
-            unsafe { widen_group(xs[p].add(group * MXFP4_GROUP), &mut x[p]) };
-        }
-        let mut halves = [[_mm_setzero_pd(); P]; ROWS];
-        let mut bytes = [0_u8; ROWS];
-        for r in 0..ROWS {
-            // SAFETY: `group < groups`, so its 16 bytes and its scale lie within
-            // every row.
+/// The body.
+struct Avx2;
+
+impl Body<ROWS> for Avx2 {
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn widen(x: *const f32, count: usize, wide: *mut f64, stride: usize) {
+        for i in (0..count).step_by(4) {
+            // SAFETY: by the method's contract.
             unsafe {
-                halves[r] = group_sums::<P>(rows.packed[r].add(group * GROUP_BYTES), &x);
-                bytes[r] = *rows.scales[r].add(group);
+                let values = _mm256_cvtps_pd(_mm_loadu_ps(x.add(i)));
+                let group = i / MXFP4_GROUP;
+                _mm256_store_pd(wide.add(group * stride + i % MXFP4_GROUP), values);
             }
         }
-        let (scale, skip) = scale_values(bytes);
-        for p in 0..P {
-            // sub = (s0 + s1) + (s2 + s3), row by row.
-            let low = _mm_hadd_pd(halves[0][p], halves[1][p]);
-            let high = _mm_hadd_pd(halves[2][p], halves[3][p]);
-            let sub = _mm256_set_m128d(high, low);
-            // The product of a sum and a power of two is exact, so the fused
-            // form rounds as the definition; NaN scales leave acc as it is.
-            let next = _mm256_fmadd_pd(sub, scale, acc[p]);
-            acc[p] = _mm256_blendv_pd(next, acc[p], skip);
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn tile<const P: usize>(
+        rows: [*const u8; ROWS],
+        scales: &[[u8; ROWS]],
+        x: *const f64,
+        sums: &mut RowSums<ROWS, P>,
+        ahead: usize,
+    ) {
+        for (group, &bytes) in scales.iter().enumerate() {
+            let offset = group * GROUP_BYTES;
+            if offset.is_multiple_of(64) {
+                for row in rows {
+                    // A prefetch may point anywhere: it never faults.
+                    let line = row.wrapping_add(offset).wrapping_add(ahead);
+                    _mm_prefetch::<_MM_HINT_T0>(line.cast());
+                }
+            }
+            // SAFETY: by the method's contract.
+            let sub = unsafe {
+                let quads = decode(&rows, offset);
+                group_sums::<P>(quads, x.add(group * P * MXFP4_GROUP))
+            };
+            let (scale, skip) = scale_values(bytes);
+            for (sums, sub) in sums.0.iter_mut().zip(sub) {
+                // SAFETY: four f64. The product of a sum and a power of two is
+                // exact, so the fused form rounds as the definition; NaN scales
+                // leave the sum as it is.
+                unsafe {
+                    let acc = _mm256_loadu_pd(sums.as_ptr());
+                    let next = _mm256_fmadd_pd(sub, scale, acc);
+                    _mm256_storeu_pd(sums.as_mut_ptr(), _mm256_blendv_pd(next, acc, skip));
+                }
+            }
         }
     }
-    let mut sums = [[0.0_f64; ROWS]; P];
-    for p in 0..P {
-        // SAFETY: the destination is four f64.
-        unsafe { _mm256_storeu_pd(sums[p].as_mut_ptr(), acc[p]) };
+}
+
+/// The sums of one group of four rows with `P` positions: `(s0 + s1) + (s2 +
+/// s3)` with `s_j = lane[j] + lane[j + 4]`. The weights are [`decode`]d.
+///
+/// # Safety
+/// `x` must be good for reading 32 values for each position.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn group_sums<const P: usize>(quads: [[__m256i; 4]; 2], x: *const f64) -> [__m256d; P] {
+    if P == 1 {
+        // All eight lanes side by side: every weight is used once.
+        let mut lanes = [[_mm256_setzero_pd(); 1]; 8];
+        for (parity, quads) in quads.into_iter().enumerate() {
+            for (step, quad) in quads.into_iter().enumerate() {
+                for (i, w) in spread(quad).into_iter().enumerate() {
+                    let lane = parity + 2 * i;
+                    // SAFETY: by the function's contract.
+                    let x = _mm256_set1_pd(unsafe { *x.add(8 * step + lane) });
+                    lanes[lane][0] = _mm256_fmadd_pd(w, x, lanes[lane][0]);
+                }
+            }
+        }
+        let [sub] = tree(|lane| lanes[lane]);
+        return [sub; P];
+    }
+    let mut w = [_mm256_setzero_pd(); MXFP4_GROUP];
+    for (parity, quads) in quads.into_iter().enumerate() {
+        for (step, quad) in quads.into_iter().enumerate() {
+            for (i, wide) in spread(quad).into_iter().enumerate() {
+                w[8 * step + parity + 2 * i] = wide;
+            }
+        }
+    }
+    // Hidden from the optimiser: 32 vectors are more than there are registers.
+    let w = std::hint::black_box(&w);
+    // SAFETY: by the function's contract.
+    tree(|i| unsafe { lane::<P>(w, x, i) })
+}
+
+/// The tree over the eight lanes of a group.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn tree<const P: usize>(lane: impl Fn(usize) -> [__m256d; P]) -> [__m256d; P] {
+    let s = |j: usize| add(lane(j), lane(j + 4));
+    let s01 = add(s(0), s(1));
+    add(s01, add(s(2), s(3)))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add<const P: usize>(a: [__m256d; P], b: [__m256d; P]) -> [__m256d; P] {
+    let mut sums = a;
+    for (sum, b) in sums.iter_mut().zip(b) {
+        *sum = _mm256_add_pd(*sum, b);
     }
     sums
 }
 
-/// `[s0 + s1, s2 + s3]` of one row's group at `packed`, for each position.
-///
-/// The lanes are kept as evens (0, 2, 4, 6: low nibbles) and odds (1, 3, 5, 7:
-/// high nibbles), which is how [`widen_group`] lays out the activations.
+/// One lane of a group: elements `lane`, `lane + 8`, `+ 16` and `+ 24` of `w`.
 ///
 /// # Safety
-/// `packed` must be good for reading 16 bytes.
+/// As for [`group_sums`].
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn group_sums<const P: usize>(packed: *const u8, x: &[[[f64; 4]; 8]; P]) -> [__m128d; P] {
-    // SAFETY: by the function's contract.
-    let bytes = unsafe { _mm_loadu_si128(packed.cast()) };
-    let mask = _mm_set1_epi8(15);
-    let weights = [
-        decode(_mm_and_si128(bytes, mask)),
-        decode(_mm_and_si128(_mm_srli_epi16::<4>(bytes), mask)),
-    ];
-    let mut lanes = [[_mm256_setzero_pd(); 2]; P];
-    for quad in 0..4 {
-        for parity in 0..2 {
-            let w = weights[parity][quad];
-            for p in 0..P {
-                // SAFETY: the source is four f64.
-                let x = unsafe { _mm256_loadu_pd(x[p][2 * quad + parity].as_ptr()) };
-                lanes[p][parity] = _mm256_fmadd_pd(w, x, lanes[p][parity]);
-            }
+unsafe fn lane<const P: usize>(
+    w: &[__m256d; MXFP4_GROUP],
+    x: *const f64,
+    lane: usize,
+) -> [__m256d; P] {
+    let mut sums = [_mm256_setzero_pd(); P];
+    for i in [lane, lane + 8, lane + 16, lane + 24] {
+        for (p, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: by the function's contract.
+            let x = _mm256_set1_pd(unsafe { *x.add(p * MXFP4_GROUP + i) });
+            *sum = _mm256_fmadd_pd(w[i], x, *sum);
         }
     }
-    let mut halves = [_mm_setzero_pd(); P];
-    for p in 0..P {
-        // (lane 0 + lane 4, lane 2 + lane 6) and (lane 1 + lane 5, lane 3 + lane 7).
-        halves[p] = _mm_add_pd(fold(lanes[p][0]), fold(lanes[p][1]));
-    }
-    halves
+    sums
 }
 
-/// The lower plus the upper half.
+/// The upper 16 bits of a group's weights in f64, row `r` in 64-bit lane `r`:
+/// entry `[parity][step]` holds elements `8 step + parity`, `+2`, `+4`, `+6`.
+///
+/// # Safety
+/// Every pointer must be good for reading `offset + 16` bytes.
 #[inline]
-#[target_feature(enable = "avx2")]
-fn fold(v: __m256d) -> __m128d {
-    _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd::<1>(v))
-}
-
-/// Sixteen nibbles as f64, four to a vector, in order.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn decode(nibbles: __m128i) -> [__m256d; 4] {
+#[target_feature(enable = "avx2,fma")]
+unsafe fn decode(rows: &[*const u8; ROWS], offset: usize) -> [[__m256i; 4]; 2] {
     // SAFETY: each table is sixteen bytes.
     let (byte_6, byte_7) = unsafe {
         (
-            _mm_loadu_si128(TABLE_6.as_ptr().cast()),
-            _mm_loadu_si128(TABLE_7.as_ptr().cast()),
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(TABLE_6.as_ptr().cast())),
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(TABLE_7.as_ptr().cast())),
         )
     };
-    let low = _mm_shuffle_epi8(byte_6, nibbles);
-    let high = _mm_shuffle_epi8(byte_7, nibbles);
-    let pairs = [_mm_unpacklo_epi8(low, high), _mm_unpackhi_epi8(low, high)];
-    // Places 16-bit values 0, 1 | 2, 3 (or 4, 5 | 6, 7) at the top of the four
-    // 64-bit lanes; negative selectors give zero bytes.
-    #[rustfmt::skip]
-    let first = _mm256_setr_epi8(
-        -1, -1, -1, -1, -1, -1, 0, 1, -1, -1, -1, -1, -1, -1, 2, 3,
-        -1, -1, -1, -1, -1, -1, 4, 5, -1, -1, -1, -1, -1, -1, 6, 7,
-    );
-    #[rustfmt::skip]
-    let second = _mm256_setr_epi8(
-        -1, -1, -1, -1, -1, -1, 8, 9, -1, -1, -1, -1, -1, -1, 10, 11,
-        -1, -1, -1, -1, -1, -1, 12, 13, -1, -1, -1, -1, -1, -1, 14, 15,
-    );
-    let spread = |pairs, selector| {
-        let both = _mm256_broadcastsi128_si256(pairs);
-        _mm256_castsi256_pd(_mm256_shuffle_epi8(both, selector))
+    // Rows 0 and 2, rows 1 and 3: what interleaves to the order of rows.
+    // SAFETY: by the function's contract.
+    let pairs = unsafe {
+        let row = |r: usize| rows[r].add(offset).cast();
+        [
+            _mm256_loadu2_m128i(row(2), row(0)),
+            _mm256_loadu2_m128i(row(3), row(1)),
+        ]
     };
-    [
-        spread(pairs[0], first),
-        spread(pairs[0], second),
-        spread(pairs[1], first),
-        spread(pairs[1], second),
-    ]
+    let mask = _mm256_set1_epi8(15);
+    let mut quads = [[_mm256_setzero_si256(); 4]; 2];
+    for (parity, quads) in quads.iter_mut().enumerate() {
+        // Elements 0..16 and 16..32 of this parity, of rows 0 and 2, 1 and 3.
+        let mut values = [[_mm256_setzero_si256(); 2]; 2];
+        for (values, pair) in values.iter_mut().zip(pairs) {
+            let shifted = _mm256_srli_epi16::<4>(pair);
+            let nibbles = _mm256_and_si256(if parity == 0 { pair } else { shifted }, mask);
+            let low = _mm256_shuffle_epi8(byte_6, nibbles);
+            let high = _mm256_shuffle_epi8(byte_7, nibbles);
+            values[0] = _mm256_unpacklo_epi8(low, high);
+            values[1] = _mm256_unpackhi_epi8(low, high);
+        }
+        let [low, high] = [0, 1].map(|half| (values[0][half], values[1][half]));
+        *quads = [
+            _mm256_unpacklo_epi64(low.0, low.1),
+            _mm256_unpackhi_epi64(low.0, low.1),
+            _mm256_unpacklo_epi64(high.0, high.1),
+            _mm256_unpackhi_epi64(high.0, high.1),
+        ];
+    }
+    quads
 }
 
-/// The 32 activations of a group in f64: entry `2 q + parity` holds elements
-/// `8 q + parity`, `+2`, `+4` and `+6`.
-///
-/// # Safety
-/// `x` must be good for reading 32 values.
+/// The four 16-bit values of every 64-bit lane, each on top of its own vector
+/// with zeros below.
 #[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn widen_group(x: *const f32, wide: &mut [[f64; 4]; 8]) {
-    for quad in 0..4 {
-        // SAFETY: 32 values are readable by the function's contract.
-        let (low, high) = unsafe {
-            (
-                _mm_loadu_ps(x.add(8 * quad)),
-                _mm_loadu_ps(x.add(8 * quad + 4)),
-            )
-        };
-        let even = _mm256_cvtps_pd(_mm_shuffle_ps::<0x88>(low, high));
-        let odd = _mm256_cvtps_pd(_mm_shuffle_ps::<0xDD>(low, high));
-        // SAFETY: the destinations are four f64 each.
-        unsafe {
-            _mm256_storeu_pd(wide[2 * quad].as_mut_ptr(), even);
-            _mm256_storeu_pd(wide[2 * quad + 1].as_mut_ptr(), odd);
-        }
-    }
+#[target_feature(enable = "avx2,fma")]
+fn spread(quad: __m256i) -> [__m256d; 4] {
+    // Negative selectors give zero bytes.
+    #[rustfmt::skip]
+    let second = _mm256_setr_epi8(
+        -1, -1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1, -1, -1, 10, 11,
+        -1, -1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1, -1, -1, 10, 11,
+    );
+    #[rustfmt::skip]
+    let third = _mm256_setr_epi8(
+        -1, -1, -1, -1, -1, -1, 4, 5, -1, -1, -1, -1, -1, -1, 12, 13,
+        -1, -1, -1, -1, -1, -1, 4, 5, -1, -1, -1, -1, -1, -1, 12, 13,
+    );
+    let fourth = _mm256_set1_epi64x(!0 << 48);
+    [
+        _mm256_castsi256_pd(_mm256_slli_epi64::<48>(quad)),
+        _mm256_castsi256_pd(_mm256_shuffle_epi8(quad, second)),
+        _mm256_castsi256_pd(_mm256_shuffle_epi8(quad, third)),
+        _mm256_castsi256_pd(_mm256_and_si256(quad, fourth)),
+    ]
 }
 
 /// `2^(byte - 127)` of four scale bytes, and all ones where a byte is NaN.

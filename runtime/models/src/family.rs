@@ -36,11 +36,19 @@ impl ExpertDemand {
         assert_eq!(picks.len(), self.picks.len(), "one expert for each pick");
         let layer = self.layer.expect("a demand has a layer");
         self.picks.copy_from_slice(picks);
+        self.collect_union(layer);
+    }
+
+    /// Sets `union` to the distinct experts of `picks`, in order of first pick.
+    pub(crate) fn collect_union(&mut self, layer: LayerIndex) {
+        // A bit for every id there can be: 8 KiB on the stack.
+        let mut seen = [0_u64; (u16::MAX as usize + 1) / 64];
         self.union.clear();
-        for &expert in picks {
-            let key = ExpertKey { layer, expert };
-            if !self.union.contains(&key) {
-                self.union.push(key);
+        for &expert in &self.picks {
+            let (word, bit) = (usize::from(expert / 64), 1 << (expert % 64));
+            if seen[word] & bit == 0 {
+                seen[word] |= bit;
+                self.union.push(ExpertKey { layer, expert });
             }
         }
     }
@@ -194,4 +202,24 @@ pub trait SweepRun<'a> {
     ///
     /// A non-finite logit; the states stay poisoned then.
     fn finish(self) -> Result<&'a [f32], ModelError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_union_holds_each_expert_once_in_order_of_first_pick() {
+        let layer = LayerIndex(2);
+        let mut demand = ExpertDemand {
+            layer: Some(layer),
+            top_k: 3,
+            picks: vec![0; 9],
+            union: Vec::new(),
+        };
+        demand.replace_picks(&[64, 0, u16::MAX, 0, 63, 64, 128, u16::MAX, 1]);
+        let experts: Vec<u16> = demand.union.iter().map(|key| key.expert).collect();
+        assert_eq!(experts, [64, 0, u16::MAX, 63, 128, 1]);
+        assert!(demand.union.iter().all(|key| key.layer == layer));
+    }
 }

@@ -5,9 +5,11 @@
 //! pick order. So neither the order of arrival nor the other positions of the
 //! sweep can reach the bits.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use k3_kernels::router_select;
+use k3_formats::KimiK3Config;
+use k3_kernels::{MXFP4_GROUP, router_select};
 
 use crate::error::ModelError;
 use crate::ids::{ExpertKey, LayerIndex};
@@ -16,6 +18,55 @@ use crate::kimi_k3::op::{Buffer, Op};
 use crate::kimi_k3::phases;
 use crate::kimi_k3::run::KimiK3Run;
 use crate::parallel::{split_units, worth};
+
+/// One matrix of an expert.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    packed: &'a [u8],
+    scales: &'a [u8],
+    cols: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn bytes(&self) -> usize {
+        self.packed.len() + self.scales.len()
+    }
+
+    /// Packed weights and scales of `rows`.
+    fn part(&self, rows: Range<usize>) -> (&'a [u8], &'a [u8]) {
+        let (weight_bytes, scale_bytes) = (self.cols / 2, self.cols / MXFP4_GROUP);
+        (
+            &self.packed[rows.start * weight_bytes..rows.end * weight_bytes],
+            &self.scales[rows.start * scale_bytes..rows.end * scale_bytes],
+        )
+    }
+}
+
+/// w1, w2 and w3 of an expert's bytes, each packed then scales.
+fn expert_matrices<'a>(config: &KimiK3Config, bytes: &'a [u8]) -> [Rows<'a>; 3] {
+    let latent = config.routed_expert_hidden_size;
+    let mut rest = bytes;
+    let [w1, w1_scales, w2, w2_scales, w3, w3_scales] = expert_part_bytes(config).map(|part| {
+        let (head, tail) = rest.split_at(usize::try_from(part).expect("an expert fits memory"));
+        rest = tail;
+        head
+    });
+    assert!(rest.is_empty(), "an expert arrives whole");
+    let rows = |packed, scales, cols| Rows {
+        packed,
+        scales,
+        cols,
+    };
+    [
+        rows(w1, w1_scales, latent),
+        rows(w2, w2_scales, config.moe_intermediate_size),
+        rows(w3, w3_scales, latent),
+    ]
+}
+
+/// A product of packed weights and scales with known activations; returns the
+/// groups skipped.
+type Kernel<'a> = &'a (dyn Fn(&[u8], &[u8], &mut [f32]) -> u64 + Sync);
 
 impl KimiK3Run<'_> {
     /// Activates the MLP whose gate and up projections are known.
@@ -56,7 +107,7 @@ impl KimiK3Run<'_> {
         let demand = &mut workspace.demand;
         demand.layer = Some(layer);
         demand.picks.clear();
-        demand.union.clear();
+        workspace.latents_prepared = false;
         for position in 0..self.positions {
             let logits = &workspace.buffers[Buffer::Scores as usize][position * experts..];
             let selected = router_select(
@@ -79,12 +130,9 @@ impl KimiK3Run<'_> {
                 let expert = u16::try_from(pick.expert).expect("expert counts are capped");
                 workspace.pick_weights[position * top_k + index] = pick.weight;
                 demand.picks.push(expert);
-                let key = ExpertKey { layer, expert };
-                if !demand.union.contains(&key) {
-                    demand.union.push(key);
-                }
             }
         }
+        demand.collect_union(layer);
         Ok(())
     }
 
@@ -94,38 +142,36 @@ impl KimiK3Run<'_> {
         let config = self.model.config();
         let latent = config.routed_expert_hidden_size;
         let inner = config.moe_intermediate_size;
-        let parts = expert_part_bytes(config);
-        let mut rest = bytes;
-        let [w1, w1_scales, w2, w2_scales, w3, w3_scales] = parts.map(|part| {
-            let (head, tail) = rest.split_at(usize::try_from(part).expect("an expert fits memory"));
-            rest = tail;
-            head
-        });
-        assert!(rest.is_empty(), "an expert arrives whole");
+        let [w1, w2, w3] = expert_matrices(config, bytes);
         self.workers.phase(phases::GATHER, 0);
-        let count = self.gather_expert_inputs(key);
+        let count = self.choose_positions(key);
+        self.prepare_latents();
         let workspace = &mut *self.workspace;
-        let input = &workspace.expert_in[..count * latent];
+        let latents = &workspace.buffers[Buffer::Latent as usize][..self.positions * latent];
+        let prepared = &workspace.prepared[..latents.len() / MXFP4_GROUP];
+        let chosen = &workspace.chosen;
         let [gate, up, product] = &mut workspace.expert_inner;
         let used = count * inner;
         let (workers, kernels) = (self.workers, self.model.kernels);
         let skipped = &self.nan_scale_groups;
-        let multiply = |packed: &[u8], scales: &[u8], cols: usize, x: &[f32], out: &mut [f32]| {
-            let workers = worth(workers, out.len() * cols);
+        let multiply = |rows: Rows<'_>, out: &mut [f32], kernel: Kernel<'_>| {
+            let workers = worth(workers, out.len() * rows.cols);
             split_units(workers, out, count, |first, piece| {
-                let rows = first..first + piece.len() / count;
-                let packed = &packed[rows.start * cols / 2..rows.end * cols / 2];
-                let scales = &scales[rows.start * cols / 32..rows.end * cols / 32];
-                let groups = (kernels.matmul_mxfp4)(packed, scales, x, count, piece);
+                let (packed, scales) = rows.part(first..first + piece.len() / count);
+                let groups = kernel(packed, scales, piece);
                 if groups > 0 {
                     skipped.fetch_add(groups, Ordering::Relaxed);
                 }
             });
         };
-        let up_bytes = w1.len() + w1_scales.len() + w3.len() + w3_scales.len();
-        self.workers.phase(phases::EXPERT_UP, up_bytes);
-        multiply(w1, w1_scales, latent, input, &mut gate[..used]);
-        multiply(w3, w3_scales, latent, input, &mut up[..used]);
+        self.workers
+            .phase(phases::EXPERT_UP, w1.bytes() + w3.bytes());
+        for (rows, out) in [(w1, &mut *gate), (w3, &mut *up)] {
+            multiply(rows, &mut out[..used], &|packed, scales, piece| {
+                let product = kernels.matmul_mxfp4_prepared;
+                product(packed, scales, latents, prepared, chosen, piece)
+            });
+        }
         self.workers.phase(phases::EXPERT_ACTIVATION, 0);
         let betas = [config.situ_beta, config.situ_linear_beta];
         let up_read = &up[..used];
@@ -139,18 +185,19 @@ impl KimiK3Run<'_> {
                 *value = gate[row * count + position];
             }
         }
-        let down_bytes = w2.len() + w2_scales.len();
-        self.workers.phase(phases::EXPERT_DOWN, down_bytes);
+        self.workers.phase(phases::EXPERT_DOWN, w2.bytes());
         let output = &mut workspace.expert_out[..count * latent];
-        multiply(w2, w2_scales, inner, &product[..used], output);
+        let product = &product[..used];
+        // Products of activations span too many exponents to be worth preparing.
+        multiply(w2, output, &|packed, scales, piece| {
+            (kernels.matmul_mxfp4)(packed, scales, product, count, piece)
+        });
         self.workers.phase(phases::GATHER, 0);
         self.store_expert_outputs(key, count);
     }
 
-    /// Copies the latents of all positions that picked `key` to the expert's
-    /// input, and returns how many there are.
-    fn gather_expert_inputs(&mut self, key: ExpertKey) -> usize {
-        let latent = self.model.config().routed_expert_hidden_size;
+    /// Lists the positions that picked `key`, and returns how many there are.
+    fn choose_positions(&mut self, key: ExpertKey) -> usize {
         let workspace = &mut *self.workspace;
         let demand = &workspace.demand;
         assert_eq!(
@@ -158,17 +205,35 @@ impl KimiK3Run<'_> {
             Some(key.layer),
             "experts belong to the routed layer"
         );
-        let latents = &workspace.buffers[Buffer::Latent as usize];
-        let mut count = 0;
-        for (position, picks) in demand.picks.chunks_exact(demand.top_k).enumerate() {
-            if picks.contains(&key.expert) {
-                workspace.expert_in[count * latent..][..latent]
-                    .copy_from_slice(&latents[position * latent..][..latent]);
-                count += 1;
-            }
+        let picks = demand.picks.chunks_exact(demand.top_k).enumerate();
+        workspace.chosen.clear();
+        workspace.chosen.extend(
+            picks.filter_map(|(position, picks)| picks.contains(&key.expert).then_some(position)),
+        );
+        assert!(
+            !workspace.chosen.is_empty(),
+            "only demanded experts are given"
+        );
+        workspace.chosen.len()
+    }
+
+    /// Prepares every position's latent, once for all experts of a layer.
+    fn prepare_latents(&mut self) {
+        let workspace = &mut *self.workspace;
+        if std::mem::replace(&mut workspace.latents_prepared, true) {
+            return;
         }
-        assert!(count > 0, "only demanded experts are given");
-        count
+        let latent = self.model.config().routed_expert_hidden_size;
+        let latents = &workspace.buffers[Buffer::Latent as usize][..self.positions * latent];
+        let groups = latent / MXFP4_GROUP;
+        let prepared = &mut workspace.prepared[..self.positions * groups];
+        let kernels = self.model.kernels;
+        // Some ten operations a value.
+        let workers = worth(self.workers, 10 * latents.len());
+        split_units(workers, prepared, groups, |first, piece| {
+            let x = &latents[first * latent..][..piece.len() * MXFP4_GROUP];
+            (kernels.mxfp4_prepare)(x, piece);
+        });
     }
 
     /// Files an expert's outputs, `[latent][count]`, under their picks.
@@ -206,7 +271,7 @@ impl KimiK3Run<'_> {
         let (results, weights) = (&workspace.results, &workspace.pick_weights);
         let (norm, kernels) = (&workspace.vectors.expert_norm, self.model.kernels);
         let use_norm = config.latent_moe_use_norm;
-        let sums = &mut workspace.expert_in[..used];
+        let sums = &mut workspace.expert_sums[..used];
         let workers = worth(self.workers, used * top_k);
         split_units(workers, sums, latent, |first, piece| {
             for (offset, sum) in piece.chunks_exact_mut(latent).enumerate() {

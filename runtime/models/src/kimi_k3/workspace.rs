@@ -1,7 +1,7 @@
 //! Activation buffers of a sweep, allocated once for its largest size.
 
 use k3_formats::KimiK3Config;
-use k3_kernels::Pick;
+use k3_kernels::{MXFP4_GROUP, Mxfp4Group, Pick};
 
 use crate::family::{ExpertDemand, WorkspaceSize};
 use crate::ids::ExpertKey;
@@ -76,6 +76,8 @@ struct Lengths {
     worker_scratch: usize,
     worker_sums: usize,
     expert_io: usize,
+    prepared: usize,
+    positions: usize,
     expert_inner: usize,
     results: usize,
     picks: usize,
@@ -116,6 +118,8 @@ impl Lengths {
                     + positions * shape.latent.max(per_head_kv)),
             worker_sums: size.workers * shape.latent,
             expert_io: latent * positions,
+            prepared: latent / MXFP4_GROUP * positions,
+            positions,
             expert_inner: config.moe_intermediate_size * positions,
             results: latent * positions * experts,
             picks: positions * experts,
@@ -135,9 +139,11 @@ impl Lengths {
             + 3 * self.expert_inner
             + self.results
             + self.vectors;
-        // f64 sums; picks as u16 ids, f32 weights, two union entries, a guess.
-        let doubles = self.worker_sums;
-        (4 * singles + 8 * doubles + 20 * self.picks) as u64
+        // f64 sums; picks as u16 ids, f32 weights, two union entries, a guess;
+        // chosen positions.
+        let doubles = self.worker_sums + self.positions;
+        let prepared = size_of::<Mxfp4Group>() * self.prepared;
+        (4 * singles + 8 * doubles + 20 * self.picks + prepared) as u64
     }
 }
 
@@ -168,9 +174,16 @@ pub struct KimiK3Workspace {
     pub(crate) worker_scratch: Vec<f32>,
     /// MLA: per worker, `[latent]`.
     pub(crate) worker_sums: Vec<f64>,
-    /// Inputs and outputs of one expert, `[positions][latent]` and back.
-    pub(crate) expert_in: Vec<f32>,
+    /// Latents prepared for products with experts: `[positions][groups]`.
+    pub(crate) prepared: Vec<Mxfp4Group>,
+    /// Whether `prepared` holds the latents of the layer at hand.
+    pub(crate) latents_prepared: bool,
+    /// Positions that picked the expert at hand.
+    pub(crate) chosen: Vec<usize>,
+    /// Output of one expert, `[latent][positions]`.
     pub(crate) expert_out: Vec<f32>,
+    /// Sums of the experts of every position, `[positions][latent]`.
+    pub(crate) expert_sums: Vec<f32>,
     /// Inner activations of one expert: gate, up and their product.
     pub(crate) expert_inner: [Vec<f32>; 3],
     /// Output of every pick: `[positions][top_k][latent]`.
@@ -205,8 +218,11 @@ impl KimiK3Workspace {
             head_scratch: zeros(lengths.head_scratch),
             worker_scratch: zeros(lengths.worker_scratch),
             worker_sums: vec![0.0; lengths.worker_sums],
-            expert_in: zeros(lengths.expert_io),
+            prepared: vec![Mxfp4Group::default(); lengths.prepared],
+            latents_prepared: false,
+            chosen: Vec::with_capacity(lengths.positions),
             expert_out: zeros(lengths.expert_io),
+            expert_sums: zeros(lengths.expert_io),
             expert_inner: [inner(), inner(), inner()],
             results: zeros(lengths.results),
             pick_weights: zeros(lengths.picks),

@@ -13,7 +13,7 @@ use k3_io::{EngineConfig, PagePolicy};
 use k3_models::WorkspaceSize;
 use k3_models::kimi_k3::{AttentionForm, PlannedModel};
 use k3_models::parallel::WORKERS_MAX;
-use k3_runtime::ComputePool;
+use k3_runtime::{ComputePool, Placement, RunError};
 use k3_tokenizer::Tokenizer;
 
 use crate::error::CliError;
@@ -72,6 +72,16 @@ pub(crate) fn threads(settings: &Settings) -> usize {
             count(limited.count).min(WORKERS_MAX)
         }
     }
+}
+
+/// The threads that compute, where the settings want them.
+///
+/// # Errors
+///
+/// Threads that the system does not start.
+pub(crate) fn pool(settings: &Settings, threads: usize) -> Result<ComputePool, RunError> {
+    let placement = Placement::of_this_process(settings.pin_threads.value, threads);
+    ComputePool::placed(threads, placement)
 }
 
 /// The budget in force; the machine is asked only for `auto`.

@@ -61,6 +61,16 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// Whether each compute thread stays on a processor of its own.
+    ThreadPins: "thread placement" {
+        /// Where each has one.
+        On => "on",
+        /// Threads run anywhere.
+        Off => "off",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ pub(crate) mod files;
 mod headroom;
 mod kernel;
 mod storage;
+mod topology;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub use cpu::{CpuCount, CpuQuota, HostCpu};
 pub use headroom::{GroupUse, Headroom};
 pub use kernel::HostKernel;
 pub use storage::StorageDevice;
+pub use topology::{CpuPlace, CpuTopology};
 
 /// The least memory `auto` keeps free for everything else on the machine.
 pub const AUTO_RESERVE_MIN: Bytes = Bytes(512 << 20);

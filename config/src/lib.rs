@@ -39,13 +39,13 @@ mod settings;
 
 pub use budget::{BudgetOrigin, Gigabytes, MemoryBudget, MemoryRequest, ParseMemoryError};
 pub use bytes::{Bytes, ParseBytesError};
-pub use choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins};
+pub use choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins, ThreadPins};
 pub use error::ConfigError;
 pub use footprint::{BlockFootprint, BlockKind, ModelFootprint};
 pub use host::{
     AUTO_RESERVE_MIN, AUTO_RESERVE_PERCENT, AutoBudget, CgroupLimit, CgroupVersion, CpuCount,
-    CpuQuota, GroupUse, Headroom, HostCpu, HostKernel, HostMemory, HostProblem, MemlockLimit,
-    ProblemArea, StorageDevice, TransparentHugepages,
+    CpuPlace, CpuQuota, CpuTopology, GroupUse, Headroom, HostCpu, HostKernel, HostMemory,
+    HostProblem, MemlockLimit, ProblemArea, StorageDevice, TransparentHugepages,
 };
 pub use memory_group::{
     GROUP_PROCS, GroupError, GroupParent, GroupPeaks, GroupReader, GroupReading, MemoryGroup,

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use crate::budget::{Gigabytes, MemoryBudget, MemoryRequest};
 use crate::bytes::Bytes;
-use crate::choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins};
+use crate::choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins, ThreadPins};
 use crate::error::ConfigError;
 use crate::host::HostMemory;
 use crate::origin::{Origin, Sourced};
@@ -109,6 +109,8 @@ pub struct Settings {
     pub chunk: Option<Sourced<PositiveCount>>,
     /// Compute threads.
     pub threads: Option<Sourced<PositiveCount>>,
+    /// Whether each compute thread stays on a processor of its own.
+    pub pin_threads: Sourced<ThreadPins>,
     /// Instruction set.
     pub isa: Sourced<IsaChoice>,
     /// Read engine.
@@ -169,6 +171,7 @@ impl Settings {
             context: or_default(layer.context, context),
             chunk: layer.chunk,
             threads: layer.threads,
+            pin_threads: or_default(layer.pin_threads, ThreadPins::Off),
             isa: or_default(layer.isa, IsaChoice::Auto),
             engine: or_default(layer.engine, EngineChoice::Auto),
             block_bytes: or_default(layer.block_bytes, DEFAULT_BLOCK_BYTES),

@@ -528,6 +528,16 @@ fn processors_of_version_1() {
 }
 
 #[test]
+fn memory_nodes_with_processors_are_counted() {
+    for (list, want) in [("0\n", Some(1)), ("0-1,3\n", Some(3)), ("\n", None)] {
+        let root = machine(&[("sys/devices/system/node/has_cpu", list)]);
+        assert_eq!(HostCpu::read(root.path()).node_count, want, "{list}");
+    }
+    let root = machine(&[]);
+    assert_eq!(HostCpu::read(root.path()).node_count, None);
+}
+
+#[test]
 fn nonsense_about_processors_is_reported_and_not_used() {
     for (file, text) in [
         ("cpu.max", "0 100000\n"),

@@ -31,7 +31,7 @@
 //! - Memory that the kernel may write is owned by the request until the last
 //!   read of it has completed, whoever lost interest meanwhile.
 //! - Every request is answered exactly once.
-//! - Unsafe code lives in `arena::map`, `arena::range`, `lease::handles`, `direct::dio`,
+//! - Unsafe code lives in `arena`, `arena::map`, `arena::range`, `lease::handles`, `direct::dio`,
 //!   `engine::{landing, pread, uring}` and, for tests, `refusal`; what decides who may touch which
 //!   byte (lease states, ring, layout, retries) is safe and tested apart.
 //!
@@ -77,6 +77,8 @@ mod engine;
 mod error;
 mod file;
 mod lease;
+#[cfg(feature = "numa")]
+pub mod numa;
 mod probe;
 #[cfg(any(test, feature = "testing"))]
 mod refusal;
@@ -110,5 +112,5 @@ pub use probe::{
     process_cpu_seconds,
 };
 #[cfg(feature = "testing")]
-pub use refusal::{UringCall, refuse_io_uring, refuse_preads};
+pub use refusal::{UringCall, refuse_affinity, refuse_io_uring, refuse_preads};
 pub use window::{AlignedWindow, DioAlignment};

@@ -72,6 +72,18 @@ pub fn refuse_preads(offsets: Range<u64>, errno: i32) -> bool {
     ])
 }
 
+/// Lets `sched_setaffinity` fail with `errno` for this thread and what it
+/// starts; whether that could be done.
+#[must_use]
+pub fn refuse_affinity(errno: i32) -> bool {
+    install(&mut [
+        load(NUMBER),
+        jump(libc::BPF_JEQ, number(libc::SYS_sched_setaffinity), 0, 1),
+        refuse(errno),
+        allow(),
+    ])
+}
+
 fn number(call: libc::c_long) -> u32 {
     u32::try_from(call).expect("numbers of system calls are small")
 }

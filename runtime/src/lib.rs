@@ -10,6 +10,7 @@
 //! | [`resident`] | the source that keeps every weight in memory |
 //! | [`forward`](mod@forward) | the one walk through a sweep's program |
 //! | [`pool`] | compute threads with a static split |
+//! | [`placement`] | which processor each of them runs on |
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
@@ -31,6 +32,7 @@ pub mod forward;
 pub mod ladder;
 pub mod memory;
 pub mod philox;
+pub mod placement;
 pub mod pool;
 pub mod report;
 pub mod resident;
@@ -43,6 +45,7 @@ pub use checkpoint::{Checkpoint, CheckpointPaths};
 pub use error::RunError;
 pub use forward::{Cancel, SweepObserver, SweepProgress, forward};
 pub use memory::{MemoryNeed, check_memory};
+pub use placement::{Placement, PlacementReport};
 pub use pool::ComputePool;
 pub use report::RunReport;
 pub use resident::ResidentSource;

@@ -1,29 +1,51 @@
 //! Compute threads with a static split.
 
+use std::time::Duration;
+
 use k3_kernels::assert_fp_environment;
 use k3_models::Workers;
 use k3_models::parallel::{WORK_MIN, WORKERS_MAX};
+use k3_threads::{Pool, Setup, StartError};
 
 use crate::error::RunError;
+use crate::placement::{Entered, PinError, Placement, PlacementReport, pin_this_thread};
 
-/// Threads that run the same body, one piece each.
+/// How long a thread looks for work before it sleeps. The serial steps between
+/// two products of a layer are shorter; a wait for the disk is longer, and then
+/// the processor is free for whoever reads.
+const PATIENCE: Duration = Duration::from_micros(100);
+
+/// Threads that run the same body, one piece each. The caller is one of them.
 ///
 /// With one thread nothing is spawned and bodies run on the caller.
 #[derive(Debug)]
 pub struct ComputePool {
-    threads: Option<rayon::ThreadPool>,
-    count: usize,
+    pool: Pool,
+    placement: Placement,
+    /// Why threads float that should not.
+    refused: Option<PinError>,
     work_min: usize,
 }
 
 impl ComputePool {
-    /// A pool of `count` threads. Every thread asserts that it rounds to
-    /// nearest and keeps subnormals, as the arithmetic requires.
+    /// A pool of `count` threads, which run on any processor. Every thread
+    /// asserts that it rounds to nearest and keeps subnormals, as the
+    /// arithmetic requires.
     ///
     /// # Errors
     ///
     /// A count outside `1..=256`, or threads the system refuses to start.
     pub fn new(count: usize) -> Result<Self, RunError> {
+        Self::placed(count, Placement::floating("it was not asked for"))
+    }
+
+    /// The same with each thread where `placement` puts it, if the system lets
+    /// it; the calling thread only between [`Self::enter`] and its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn placed(count: usize, placement: Placement) -> Result<Self, RunError> {
         if count == 0 || count > WORKERS_MAX {
             return Err(RunError::ThreadCount {
                 count,
@@ -31,22 +53,27 @@ impl ComputePool {
             });
         }
         assert_fp_environment();
-        let threads = (count > 1)
-            .then(|| {
-                rayon::ThreadPoolBuilder::new()
-                    .num_threads(count)
-                    .thread_name(|index| format!("k3-compute-{index}"))
-                    .start_handler(|_| assert_fp_environment())
-                    .build()
-            })
-            .transpose()
-            .map_err(|error| RunError::ThreadsNotStarted {
-                count,
-                reason: error.to_string(),
-            })?;
-        Ok(Self {
-            threads,
+        let setup = Setup {
             count,
+            name: "k3-compute",
+            // Threads that share a processor would look in the way of each
+            // other's work.
+            patience: if count <= Self::available_threads() {
+                PATIENCE
+            } else {
+                Duration::ZERO
+            },
+        };
+        let cpus = placement.cpus().to_vec();
+        let on_start = move |index: usize| {
+            assert_fp_environment();
+            cpus.get(index).map_or(Ok(()), |&cpu| pin_this_thread(cpu))
+        };
+        let (pool, pinned) = Pool::start(setup, on_start).map_err(not_started)?;
+        Ok(Self {
+            pool,
+            placement,
+            refused: pinned.into_iter().find_map(Result::err),
             work_min: WORK_MIN,
         })
     }
@@ -59,6 +86,24 @@ impl ComputePool {
         self
     }
 
+    /// Puts the calling thread where the first of the pool's threads belongs,
+    /// until the answer is dropped: for the time of a sweep. Threads that are
+    /// started meanwhile stay on that processor.
+    #[must_use]
+    pub fn enter(&self) -> Entered {
+        let cpu = match self.refused {
+            None => self.placement.cpus().first(),
+            Some(_) => None,
+        };
+        Entered::new(cpu.copied())
+    }
+
+    /// Where the threads run.
+    #[must_use]
+    pub fn placement(&self) -> PlacementReport {
+        self.placement.report(self.refused)
+    }
+
     /// Threads the process may run on: its affinity and CPU quota as the
     /// standard library reads them, at most 256.
     #[must_use]
@@ -69,9 +114,16 @@ impl ComputePool {
     }
 }
 
+fn not_started(error: StartError) -> RunError {
+    RunError::ThreadsNotStarted {
+        count: error.count,
+        reason: error.source.to_string(),
+    }
+}
+
 impl Workers for ComputePool {
     fn count(&self) -> usize {
-        self.count
+        self.pool.count()
     }
 
     fn work_min(&self) -> usize {
@@ -79,21 +131,7 @@ impl Workers for ComputePool {
     }
 
     fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
-        assert!(
-            tasks <= self.count,
-            "{tasks} tasks for {} workers",
-            self.count
-        );
-        match &self.threads {
-            None => (0..tasks).for_each(body),
-            Some(pool) => {
-                pool.broadcast(|context| {
-                    if context.index() < tasks {
-                        body(context.index());
-                    }
-                });
-            }
-        }
+        self.pool.run(tasks, body);
     }
 }
 

@@ -13,6 +13,7 @@ pub use streaming::{
 };
 pub use sweeps::{SWEEP_ROWS_PER_END, SweepTable, SweepTotals};
 
+use crate::placement::PlacementReport;
 use crate::sampler::SamplingSettings;
 use crate::session::SessionCounts;
 
@@ -85,6 +86,11 @@ pub struct ExecutionReport {
     pub isa: String,
     /// Compute threads.
     pub threads: usize,
+    /// Which processors they run on.
+    pub placement: PlacementReport,
+    /// Memory nodes of the machine that have processors; `None` where the
+    /// kernel does not tell.
+    pub memory_nodes: Option<u64>,
     /// Positions per sweep while the prompt is read.
     pub chunk_positions: usize,
     /// Positions the sequence had memory for.

@@ -219,6 +219,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
                 other => other,
             };
             let sweep = Sweep::single(part.to_vec(), rows);
+            let _entered = self.pool.enter();
             let (logits, counts) = forward(
                 self.model,
                 self.source,

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser};
+use k3_config::ThreadPins;
 use k3_kernels::Isa;
 use k3_models::kimi_k3::AttentionForm;
 
@@ -231,6 +232,10 @@ pub(crate) struct ExecutionArgs {
     #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
+    /// Which processors they run on.
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+
     /// scalar, avx2 or avx512 [default: the best here]
     ///
     /// Instruction set of the kernels. The results are the same bits with each.
@@ -256,6 +261,33 @@ pub(crate) struct ExecutionArgs {
     /// more than this.
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub context: Option<u64>,
+}
+
+/// Which processors compute threads run on.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct PlacementArgs {
+    /// Keep threads in place: on or off [default: off]
+    ///
+    /// Each compute thread stays on a processor of its own, one per core before
+    /// any core gets a second: some per cent faster on a machine that does
+    /// nothing else, slower where others compute beside. Where there are too few
+    /// processors, or a control group grants less time than they have, threads
+    /// run anywhere and the report says why.
+    #[arg(long, value_name = "HOW", conflicts_with = "no_pin_threads")]
+    pub pin_threads: Option<ThreadPins>,
+
+    /// The same as --pin-threads off
+    #[arg(long)]
+    pub no_pin_threads: bool,
+}
+
+impl PlacementArgs {
+    /// What was asked for.
+    pub(crate) fn pins(&self) -> Option<ThreadPins> {
+        let off = self.no_pin_threads.then_some(ThreadPins::Off);
+        off.or(self.pin_threads)
+    }
 }
 
 /// What to write where.

@@ -9,7 +9,7 @@ use k3_benchmarks::kernels::Group;
 use k3_config::{Bytes, CachePolicy, EngineChoice};
 use k3_kernels::Isa;
 
-use super::args::{POSITIONS_MAX, THREADS_MAX};
+use super::args::{POSITIONS_MAX, PlacementArgs, THREADS_MAX};
 use super::memory::MemoryArgs;
 use super::metrics::MetricsArgs;
 use super::{help, values};
@@ -110,6 +110,10 @@ pub(crate) struct StreamedArgs {
     /// Compute threads [default: all this process may use]
     #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
+
+    /// Which processors they run on.
+    #[command(flatten)]
+    pub placement: PlacementArgs,
 }
 
 /// A measurement of overlap.
@@ -263,6 +267,10 @@ pub(crate) struct DecodeArgs {
     /// What a missed limit comes to.
     #[command(flatten)]
     pub check: CheckArgs,
+
+    /// Which processors they run on.
+    #[command(flatten)]
+    pub placement: PlacementArgs,
 
     /// Where the result goes.
     #[command(flatten)]

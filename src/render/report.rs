@@ -102,7 +102,11 @@ fn numerics(report: &RunReport) -> String {
 
 fn execution(report: &RunReport) -> String {
     let execution = &report.execution;
-    let threads = counted(execution.threads, "thread");
+    let pinned = match execution.placement.pinned {
+        true => " pinned",
+        false => "",
+    };
+    let threads = format!("{}{pinned}", counted(execution.threads, "thread"));
     let recompute = if execution.recompute {
         ", whole text again for every token"
     } else {

@@ -8,6 +8,7 @@ pub(crate) struct Counting;
 
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to the system allocator with its arguments unchanged,
 // so its guarantees are the system allocator's; the counters touch no memory of
@@ -16,6 +17,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE_BYTES.fetch_add(layout.size(), Relaxed);
         LARGEST_BYTES.fetch_max(layout.size(), Relaxed);
+        COUNT.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
@@ -35,12 +37,15 @@ pub(crate) struct Growth {
     pub(crate) largest_bytes: usize,
     /// Bytes alive now that were not then; 0 if there are fewer.
     pub(crate) net_bytes: usize,
+    /// Allocations, freed since or not.
+    pub(crate) count: usize,
 }
 
 /// The moment [`Mark::growth`] counts from.
 #[derive(Debug)]
 pub(crate) struct Mark {
     live_bytes: usize,
+    count: usize,
 }
 
 impl Mark {
@@ -49,6 +54,7 @@ impl Mark {
         LARGEST_BYTES.store(0, Relaxed);
         Self {
             live_bytes: LIVE_BYTES.load(Relaxed),
+            count: COUNT.load(Relaxed),
         }
     }
 
@@ -57,6 +63,7 @@ impl Mark {
         Growth {
             largest_bytes: LARGEST_BYTES.load(Relaxed),
             net_bytes: LIVE_BYTES.load(Relaxed).saturating_sub(self.live_bytes),
+            count: COUNT.load(Relaxed) - self.count,
         }
     }
 }

@@ -14,6 +14,8 @@ mod synth;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_actors::{StreamSettings, Supervisor};
@@ -21,8 +23,8 @@ use k3_config::{ArenaLayout, Bytes, CachePolicy, MemoryBudget, Origin, Pins};
 use k3_formats::gates;
 use k3_io::{DirectPolicy, EngineConfig, EnginePreference, PagePolicy};
 use k3_kernels::{KernelSet, argmax};
-use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
+use k3_models::{ModelFamily as _, Workers as _};
 use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, Session, SessionSettings};
 use k3_testkit::TinySpec;
 
@@ -116,8 +118,34 @@ impl Case<'_> {
     }
 }
 
+/// Forks by threads that look for work, and by threads that sleep.
+fn forks_allocate_nothing() {
+    let pool = ComputePool::new(3).unwrap();
+    let sum = AtomicUsize::new(0);
+    let fork = |tasks| {
+        pool.run(tasks, &|index| {
+            sum.fetch_add(index, Ordering::Relaxed);
+        });
+    };
+    // Threads have started, and know their names.
+    fork(3);
+    std::thread::sleep(Duration::from_millis(20));
+    let mark = Mark::new();
+    for _ in 0..1000 {
+        fork(3);
+        fork(2);
+    }
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(2));
+        fork(3);
+    }
+    assert_eq!(mark.growth().count, 0);
+    assert_eq!(sum.into_inner(), 3 + 4000 + 60);
+}
+
 #[test]
 fn a_run_of_100_tokens_allocates_little_and_keeps_nothing() {
+    forks_allocate_nothing();
     let dir = tempfile::tempdir().unwrap();
     TinySpec::small(7).generate().write_to(dir.path()).unwrap();
     let tiny = Case {

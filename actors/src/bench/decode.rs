@@ -200,6 +200,7 @@ pub fn measure<M: ModelFamily>(
         context_positions: capacity,
         workers: request.pool.count(),
     });
+    let _entered = request.pool.enter();
     fill_context(request, &mut source, &mut state, &mut workspace, watch)?;
     let at = request.context_positions;
     let mut books = Vec::with_capacity(rounds);

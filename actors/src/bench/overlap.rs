@@ -457,6 +457,7 @@ fn timed_sweep<M: ModelFamily, S: WeightSource, R>(
     state.reset();
     let (pool, cancel) = (request.pool, request.cancel);
     let states = vec![state];
+    let _entered = pool.enter();
     forward(
         model, source, sweep, states, workspace, pool, &mut watch, cancel,
     )?;

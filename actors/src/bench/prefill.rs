@@ -192,6 +192,7 @@ impl<'a, M: ModelFamily> PrefillBench<'a, M> {
         let states = vec![&mut self.state];
         let source = self.supervisor.source();
         let (workspace, observer) = (&mut self.workspace, &mut Told(told));
+        let _entered = pool.enter();
         forward(
             model, source, &sweep, states, workspace, pool, observer, cancel,
         )?;

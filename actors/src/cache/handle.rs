@@ -1,5 +1,6 @@
 //! What compute holds of the cache.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,16 +12,14 @@ use k3_io::{ReadEngine, ReadLease};
 use k3_models::{ExpertDemand, ExpertKey};
 use parking_lot::Mutex;
 
-use super::actor::{CacheActor, Channels};
-use super::{CacheSettings, Delivery, Message};
+use super::actor::{self, Channels, Shared};
+use super::books::{Books, Leased};
+use super::{CacheSettings, Delivery};
 use crate::error::ActorError;
 use crate::experts::{CacheCounters, SlotId};
 
 const NAME: &str = "k3-experts";
-
-/// Messages compute may be ahead of the cache, besides one release for every
-/// slot: a start, a demand, a guess and an end.
-const MAILBOX_MARGIN: usize = 8;
+const GONE: ActorError = ActorError::Gone { name: NAME };
 
 /// The right to read one expert. Its slot is not reused while this lives.
 pub struct ExpertLease {
@@ -29,23 +28,23 @@ pub struct ExpertLease {
     /// `None` only while dropping.
     bytes: Option<ReadLease>,
     was_read: bool,
-    releases: Sender<Message>,
+    shared: Arc<Shared>,
 }
 
 impl ExpertLease {
-    pub(super) fn new(
-        key: ExpertKey,
-        slot: SlotId,
-        bytes: ReadLease,
-        was_read: bool,
-        releases: Sender<Message>,
-    ) -> Self {
+    pub(super) fn new(leased: Leased, shared: Arc<Shared>) -> Self {
+        let Leased {
+            key,
+            slot,
+            bytes,
+            was_read,
+        } = leased;
         Self {
             key,
             slot,
             bytes: Some(bytes),
             was_read,
-            releases,
+            shared,
         }
     }
 
@@ -68,9 +67,7 @@ impl Drop for ExpertLease {
     fn drop(&mut self) {
         // The memory first: the cache may take the slot on the next line.
         self.bytes = None;
-        // The mailbox has room for every slot; if it is closed, the books are
-        // gone too.
-        let _ = self.releases.send(Message::Released(self.slot));
+        self.shared.release(self.slot);
     }
 }
 
@@ -94,10 +91,13 @@ pub struct ExpertCounts {
 }
 
 /// Compute's end of the cache. Dropping it stops the thread.
-#[derive(Debug)]
 pub struct ExpertHandle {
-    mailbox: Sender<Message>,
+    shared: Arc<Shared>,
+    /// Dropped to end the thread.
+    running: Option<Sender<()>>,
     pub(super) deliveries: Receiver<Delivery>,
+    /// What the demand at hand found resident and compute has not taken.
+    resident: VecDeque<ExpertLease>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Mutex<CacheCounters>>,
     sweep: u64,
@@ -114,23 +114,27 @@ impl ExpertHandle {
     /// A thread the system refuses to start.
     pub fn spawn(settings: CacheSettings, engine: Arc<dyn ReadEngine>) -> Result<Self, ActorError> {
         let slots = settings.shape.slot_count;
-        let (mailbox, messages) = bounded(slots + MAILBOX_MARGIN);
+        let (running, ended) = bounded(0);
         let (deliver, deliveries) = bounded(slots + 1);
+        let (answer, done) = bounded(slots);
         let counters = Arc::new(Mutex::new(CacheCounters::default()));
+        let books = Books::new(settings, engine, answer, Arc::clone(&counters));
+        let shared = Shared::new(books);
         let channels = Channels {
-            mailbox: messages,
-            releases: mailbox.clone(),
+            running: ended,
             deliveries: deliver,
-            done: bounded(slots),
+            done,
         };
-        let actor = CacheActor::new(settings, engine, channels, Arc::clone(&counters));
+        let reader = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(NAME.to_owned())
-            .spawn(move || actor.run())
+            .spawn(move || actor::run(&reader, &channels))
             .map_err(|source| ActorError::Thread { name: NAME, source })?;
         Ok(Self {
-            mailbox,
+            shared,
+            running: Some(running),
             deliveries,
+            resident: VecDeque::with_capacity(slots),
             thread: Some(thread),
             counters,
             sweep: 0,
@@ -146,11 +150,14 @@ impl ExpertHandle {
     /// [`ActorError::Gone`] when the cache has died.
     pub fn begin(&mut self) -> Result<(), ActorError> {
         // What is left over of sweeps that ended early makes room.
+        self.resident.clear();
         while self.deliveries.try_recv().is_ok() {}
         self.sweep += 1;
         self.remaining = 0;
         self.counts = ExpertCounts::default();
-        self.send(Message::Begin { sweep: self.sweep })
+        let sweep = self.sweep;
+        self.shared.change(|books| books.begin(sweep));
+        self.check()
     }
 
     /// Asks for all experts of a layer.
@@ -166,8 +173,13 @@ impl ExpertHandle {
         assert_eq!(self.remaining, 0, "the layer before has been served");
         let layer = demand.layer.expect("a demand has a layer");
         self.remaining = demand.union.len();
-        let picks = demand.picks.clone();
-        self.send(Message::Demand { layer, picks })
+        let (shared, resident) = (&self.shared, &mut self.resident);
+        shared.change(|books| {
+            books.demand(layer, &demand.picks, |leased| {
+                resident.push_back(ExpertLease::new(leased, Arc::clone(shared)));
+            });
+        });
+        self.check()
     }
 
     /// Tells which experts the next layer will probably demand, the most likely
@@ -178,7 +190,17 @@ impl ExpertHandle {
     /// [`ActorError::Gone`].
     pub fn expect(&mut self, experts: &[ExpertKey]) -> Result<(), ActorError> {
         let experts = experts.to_vec();
-        self.send(Message::Expect { experts })
+        self.shared.change(|books| books.expect(experts));
+        self.check()
+    }
+
+    /// Whether the thread is there.
+    fn check(&self) -> Result<(), ActorError> {
+        let thread = self.thread.as_ref();
+        if thread.is_none_or(JoinHandle::is_finished) {
+            return Err(GONE);
+        }
+        Ok(())
     }
 
     /// The next expert that is at hand; `None` when all have been given.
@@ -188,26 +210,30 @@ impl ExpertHandle {
     /// A failed read, or [`ActorError::Gone`].
     pub fn next_expert(&mut self) -> Result<Option<ExpertLease>, ActorError> {
         while self.remaining > 0 {
+            if let Some(lease) = self.resident.pop_front() {
+                return Ok(Some(self.count(lease)));
+            }
             let (delivery, waited_seconds) = self.receive()?;
             // Left over from a sweep that was given up.
             if delivery.sweep != self.sweep {
                 continue;
             }
-            // An expert that was resident costs the other thread's turn only.
-            if delivery.was_awaited {
-                self.counts.wait_seconds += waited_seconds;
-            }
+            self.counts.wait_seconds += waited_seconds;
             let lease = delivery.expert?;
-            self.remaining -= 1;
-            if lease.was_read {
-                self.counts.read_bytes += lease.len() as u64;
-                self.counts.misses += 1;
-            } else {
-                self.counts.hits += 1;
-            }
-            return Ok(Some(lease));
+            return Ok(Some(self.count(lease)));
         }
         Ok(None)
+    }
+
+    fn count(&mut self, lease: ExpertLease) -> ExpertLease {
+        self.remaining -= 1;
+        if lease.was_read {
+            self.counts.read_bytes += lease.len() as u64;
+            self.counts.misses += 1;
+        } else {
+            self.counts.hits += 1;
+        }
+        lease
     }
 
     /// What the sweep at hand has taken so far.
@@ -233,17 +259,8 @@ impl ExpertHandle {
             return Ok((delivery, 0.0));
         }
         let start = Instant::now();
-        let delivery = self
-            .deliveries
-            .recv()
-            .map_err(|_| ActorError::Gone { name: NAME })?;
+        let delivery = self.deliveries.recv().map_err(|_| GONE)?;
         Ok((delivery, start.elapsed().as_secs_f64()))
-    }
-
-    fn send(&self, message: Message) -> Result<(), ActorError> {
-        self.mailbox
-            .send(message)
-            .map_err(|_| ActorError::Gone { name: NAME })
     }
 
     /// Stops the cache: queued reads are dropped, those in flight awaited.
@@ -255,14 +272,24 @@ impl ExpertHandle {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
-        // Nobody takes a delivery from here on: one that is on its way must not
-        // keep the thread from its mailbox. Leases nobody took release their
-        // slots while they are dropped.
+        // Nobody takes an expert from here on: a delivery that is on its way
+        // must not keep the thread from its end. Leases nobody took release
+        // their slots while they are dropped.
+        self.resident.clear();
         drop(std::mem::replace(&mut self.deliveries, never()));
-        let _ = self.mailbox.send(Message::Stop);
+        drop(self.running.take());
         thread
             .join()
             .map_err(|_| ActorError::Panicked { name: NAME })
+    }
+}
+
+impl fmt::Debug for ExpertHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpertHandle")
+            .field("sweep", &self.sweep)
+            .field("remaining", &self.remaining)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The expert cache as an actor: demands in, leases out, as they arrive.
 //!
-//! One thread owns the books ([`crate::experts::SlotTable`]) and the memory. It
-//! gets all ids of a layer at once, hands over what is resident, reads the rest
-//! in disk order and hands each expert over when it has landed. How the books
-//! end up follows from the demands alone, whatever the disk does.
+//! The books ([`crate::experts::SlotTable`]) and the memory are under one lock.
+//! Compute enters all ids of a layer at once, takes what is resident on the spot
+//! and asks for the rest in disk order; one thread hands each expert over when it
+//! has landed. How the books end up follows from the demands alone, whatever
+//! the disk does.
 //!
 //! Experts that the next layer will probably demand are read when the demand at
 //! hand leaves nothing else to read, in the class of read-ahead: a demand
@@ -11,6 +12,7 @@
 //! is handed over before it is demanded, and none counts as a hit.
 
 mod actor;
+mod books;
 mod handle;
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,7 @@ use std::fmt;
 
 use arrayvec::ArrayVec;
 use k3_io::{EngineError, SEGMENTS_MAX, Segment, SlotArena};
-use k3_models::{ExpertKey, LayerIndex};
+use k3_models::ExpertKey;
 
 use crate::experts::{CacheShape, EvictionPolicy};
 
@@ -49,26 +51,9 @@ impl fmt::Debug for CacheSettings {
     }
 }
 
-/// What compute tells the cache.
-#[derive(Debug)]
-enum Message {
-    /// A sweep starts; what the one before still wanted is given up.
-    Begin { sweep: u64 },
-    /// All picks of a layer, `[positions][top_k]`.
-    Demand { layer: LayerIndex, picks: Vec<u16> },
-    /// Experts the next layer will probably demand, the most likely first.
-    Expect { experts: Vec<ExpertKey> },
-    /// A lease has ended; its memory is free by now.
-    Released(crate::experts::SlotId),
-    /// Drop queued reads, wait for those in flight, end.
-    Stop,
-}
-
-/// One expert on its way to compute.
+/// One expert, read, on its way to compute.
 #[derive(Debug)]
 struct Delivery {
     sweep: u64,
     expert: Result<ExpertLease, EngineError>,
-    /// Whether it was still to be read when it was demanded.
-    was_awaited: bool,
 }

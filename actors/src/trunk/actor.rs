@@ -49,6 +49,9 @@ pub(super) struct TrunkActor {
     queue: VecDeque<Entry>,
     /// Pinned blocks that have arrived.
     resident: Vec<Option<ReadLease>>,
+    /// Pinned blocks that have been handed over once: compute keeps them and
+    /// takes them itself from then on.
+    handed: Vec<bool>,
     /// Reads in flight by tag: their block, and whether their sweep was
     /// aborted.
     flights: HashMap<u64, Flight>,
@@ -97,6 +100,7 @@ impl TrunkActor {
             next: Place { sweep: 1, block: 0 },
             queue: VecDeque::new(),
             resident: vec![None; total],
+            handed: vec![false; total],
             flights: HashMap::new(),
             pin_flights: HashMap::new(),
             pin_spares: HashMap::new(),
@@ -150,8 +154,22 @@ impl TrunkActor {
                 assert_eq!(Some(chosen), delivery);
                 let entry = self.queue.pop_front().expect("a front was ready");
                 let delivery = entry.into_delivery();
-                Event::Delivered(operation.send(&self.channels.deliveries, delivery).is_ok())
+                let arrived = delivery.lease.is_ok().then_some(delivery.block);
+                let sent = operation.send(&self.channels.deliveries, delivery);
+                if let Some(block) = arrived {
+                    self.note_handed(block);
+                }
+                Event::Delivered(sent.is_ok())
             }
+        }
+    }
+
+    /// A pinned block is handed over once. What was asked for since the first
+    /// time is dropped before anybody looks at the front again.
+    fn note_handed(&mut self, block: usize) {
+        if self.settings.pinned.is_pinned(block) {
+            self.handed[block] = true;
+            self.queue.retain(|entry| entry.place.block != block);
         }
     }
 
@@ -213,6 +231,17 @@ impl TrunkActor {
     /// Asks for blocks until memory or knowledge ends.
     fn read_ahead(&mut self) {
         while let Some(place) = self.order.resolve(self.next) {
+            if self.handed[place.block] {
+                // Nothing to read may be left: then a sweep is enough to know.
+                if self.order.is_far_ahead(place.sweep) {
+                    return;
+                }
+                self.next = Place {
+                    block: place.block + 1,
+                    ..place
+                };
+                continue;
+            }
             // Everything resident: enough is queued when compute cannot take
             // more than this at once.
             if self.queue.len() >= self.queue_max() {

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use k3_config::PinMap;
 use k3_io::{ReadEngine, ReadLease};
 
 use super::actor::{Channels, TrunkActor};
@@ -30,7 +31,7 @@ pub struct TrunkCounts {
 #[derive(Debug)]
 pub struct TrunkHandle {
     mailbox: Sender<Message>,
-    deliveries: Receiver<Delivery>,
+    pub(super) deliveries: Receiver<Delivery>,
     thread: Option<JoinHandle<()>>,
     /// Sweep at hand, its next block and where it ends.
     sweep: u64,
@@ -38,6 +39,11 @@ pub struct TrunkHandle {
     end: usize,
     body: usize,
     total: usize,
+    pinned: PinMap,
+    /// Pinned blocks that have been handed over once: they stay where they
+    /// are, and from then on compute takes them itself. The streamer knows the
+    /// same, as it hands over in order.
+    resident: Vec<Option<ReadLease>>,
     counts: TrunkCounts,
 }
 
@@ -73,6 +79,7 @@ impl TrunkHandle {
             done,
             released,
         };
+        let pinned = settings.pinned.clone();
         let actor = TrunkActor::new(settings, engine, channels);
         let thread = std::thread::Builder::new()
             .name("k3-trunk".to_owned())
@@ -90,6 +97,8 @@ impl TrunkHandle {
             end: 0,
             body,
             total,
+            pinned,
+            resident: vec![None; total],
             counts: TrunkCounts::default(),
         })
     }
@@ -126,7 +135,15 @@ impl TrunkHandle {
         assert_eq!(block, self.next, "blocks are taken in sweep order");
         assert!(block < self.end, "block {block} is not part of this sweep");
         loop {
+            if let Some(lease) = &self.resident[block] {
+                self.next += 1;
+                self.counts.pinned_bytes += lease.len() as u64;
+                return Ok(lease.clone());
+            }
             let (delivery, waited_seconds) = self.receive()?;
+            if self.pinned.is_pinned(delivery.block) {
+                self.resident[delivery.block] = delivery.lease.as_ref().ok().cloned();
+            }
             // Left over from a sweep that was aborted.
             if delivery.sweep < self.sweep {
                 continue;
@@ -182,6 +199,7 @@ impl TrunkHandle {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
+        self.resident.fill(None);
         // It may be gone already, or wait for room to deliver: both end it.
         let _ = self.mailbox.send(Message::Stop);
         thread

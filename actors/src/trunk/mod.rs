@@ -4,7 +4,9 @@
 //! be handed over. It never multiplies and never waits for compute: leases go
 //! into a bounded channel in sweep order, so that compute usually finds its
 //! next block there without asking. Reading ahead goes on across the end of a
-//! sweep into the next; only the output head waits to be asked for.
+//! sweep into the next; only the output head waits to be asked for. A pinned
+//! block is handed over once: compute keeps its lease and takes it without
+//! asking in every later sweep.
 //!
 //! | module | holds |
 //! |---|---|
@@ -15,6 +17,8 @@
 mod actor;
 mod handle;
 mod order;
+#[cfg(test)]
+mod tests;
 
 use k3_config::PinMap;
 use k3_io::{EngineError, ReadLease, RingArena, Segment, SlotArena};

@@ -63,6 +63,11 @@ impl SweepOrder {
         if self.body > 0 { Some(next) } else { None }
     }
 
+    /// Whether `sweep` comes after the one that begins next.
+    pub(super) fn is_far_ahead(&self, sweep: u64) -> bool {
+        sweep > self.begun.map_or(0, |(last, _)| last) + 1
+    }
+
     /// Whether `sweep` has begun.
     pub(super) fn has_begun(&self, sweep: u64) -> bool {
         self.begun.is_some_and(|(last, _)| sweep <= last)

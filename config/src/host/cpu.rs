@@ -39,6 +39,9 @@ pub struct HostCpu {
     pub cpuset_count: Option<u64>,
     /// The tightest quota from the own group upwards.
     pub quota: Option<CpuQuota>,
+    /// Memory nodes that have processors; `None` where the kernel does not
+    /// tell.
+    pub node_count: Option<u64>,
     /// What is unknown, and why.
     pub problems: Vec<HostProblem>,
 }
@@ -62,6 +65,7 @@ impl HostCpu {
         Self {
             cpuset_count,
             quota,
+            node_count: read_node_count(&mut report),
             problems: report.into_problems(),
         }
     }
@@ -123,6 +127,12 @@ fn read_cpuset(report: &mut Report<'_>) -> Option<u64> {
         }
     }
     None
+}
+
+fn read_node_count(report: &mut Report<'_>) -> Option<u64> {
+    let path = report.path("sys/devices/system/node/has_cpu");
+    let text = report.read_if_present(&path, ProblemArea::Other)?;
+    count_list(text.trim())
 }
 
 /// Members of a list such as `0-3,5`; `None` if it is not one.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::budget::{Gigabytes, MemoryRequest};
 use crate::bytes::Bytes;
-use crate::choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins};
+use crate::choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins, ThreadPins};
 use crate::origin::{Origin, Sourced};
 use crate::preset::Preset;
 
@@ -150,6 +150,8 @@ setting_keys! {
     chunk: PositiveCount,
     /// Compute threads.
     threads: PositiveCount,
+    /// Whether each thread stays on a processor of its own.
+    pin_threads: ThreadPins,
     /// Instruction set.
     isa: IsaChoice,
     /// Read engine.

@@ -53,6 +53,7 @@ impl Settings {
             SettingRow::new("context", &self.context),
             SettingRow::optional("chunk", &self.chunk),
             SettingRow::optional("threads", &self.threads),
+            SettingRow::new("pin_threads", &self.pin_threads),
             SettingRow::new("isa", &self.isa),
             SettingRow::new("engine", &self.engine),
             SettingRow::new("block_bytes", &self.block_bytes),

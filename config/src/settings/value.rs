@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::budget::{Gigabytes, MemoryRequest};
 use crate::bytes::Bytes;
-use crate::choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins};
+use crate::choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins, ThreadPins};
 use crate::preset::Preset;
 
 /// A whole number from 1 to 4,294,967,295.
@@ -125,6 +125,7 @@ scalar_settings!(
     Pins,
     CachePolicy,
     AttentionChoice,
+    ThreadPins,
 );
 
 impl SettingValue for PositiveCount {

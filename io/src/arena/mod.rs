@@ -55,10 +55,12 @@ impl HugeArena {
         loop {
             let reason = match Self::reserve_rung(bytes, rung) {
                 Ok(mapping) => {
+                    let nodes = interleave(&mapping, &mut fallbacks);
                     let report = PageReport {
                         asked: policy,
                         got: rung,
                         bytes: mapping.bytes(),
+                        nodes,
                         fallbacks,
                     };
                     let arena = Self {
@@ -176,6 +178,29 @@ impl fmt::Debug for HugeArena {
             .field("report", &self.report)
             .finish_non_exhaustive()
     }
+}
+
+/// Lets the pages of a mapping that nobody has touched come from every memory
+/// node in turn, and returns the nodes; none without the feature `numa`, and on
+/// a machine with one node.
+fn interleave(mapping: &Mapping, fallbacks: &mut Vec<String>) -> Vec<u32> {
+    #[cfg(feature = "numa")]
+    if let Some(machine) = crate::numa::Machine::this() {
+        // SAFETY: the mapping is readable for all its bytes, anonymous and
+        // private to this function until it returns: nobody writes meanwhile.
+        let memory =
+            unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), mapping.bytes()) };
+        match machine.interleave(memory) {
+            Ok(nodes) => return nodes,
+            Err(reason) => fallbacks.push(format!(
+                "{} bytes interleaved over memory nodes: {reason}",
+                mapping.bytes()
+            )),
+        }
+    }
+    #[cfg(not(feature = "numa"))]
+    let _ = (mapping, fallbacks);
+    Vec::new()
 }
 
 /// Whether the system may give transparent huge pages on advice.

@@ -59,6 +59,9 @@ pub struct PageReport {
     pub got: PagePolicy,
     /// Bytes reserved: the request rounded up to whole pages.
     pub bytes: usize,
+    /// Memory nodes whose pages it takes in turn; empty where the kernel takes
+    /// them from the node of whoever touches them first.
+    pub nodes: Vec<u32>,
     /// Why each higher rung was refused, highest first; empty when
     /// `got == asked`.
     pub fallbacks: Vec<String>,

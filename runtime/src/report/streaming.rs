@@ -70,6 +70,9 @@ pub struct ArenaReport {
     pub pages_asked: String,
     /// Pages it has.
     pub pages: String,
+    /// Memory nodes whose pages it takes in turn; empty where each page comes
+    /// from the node of whoever touches it first.
+    pub nodes: Vec<u32>,
 }
 
 /// Payload by kind, over all finished sweeps.

@@ -44,6 +44,11 @@ const RULES: &[Rule] = &[
         allowed: &["k3-config", "k3-formats", "k3-kernels"],
     },
     Rule {
+        name: "k3-threads",
+        directory: "runtime/threads",
+        allowed: &[],
+    },
+    Rule {
         name: "k3-runtime",
         directory: "runtime",
         allowed: &[
@@ -52,6 +57,7 @@ const RULES: &[Rule] = &[
             "k3-io",
             "k3-kernels",
             "k3-models",
+            "k3-threads",
         ],
     },
     Rule {
@@ -128,7 +134,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// Crates that may contain unsafe code.
-const UNSAFE_ALLOWED: &[&str] = &["k3-io", "k3-kernels"];
+const UNSAFE_ALLOWED: &[&str] = &["k3-io", "k3-kernels", "k3-threads"];
 
 /// Crates that may depend on tokio.
 const ASYNC_ALLOWED: &[&str] = &["k3", "k3-actors"];

@@ -15,7 +15,7 @@ use k3_models::kimi_k3::layout::KimiK3Layout;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
 use k3_models::{ModelFamily, WorkspaceSize};
 use k3_runtime::statistics::Spread;
-use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, RunError};
+use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, RunError};
 use serde::Serialize;
 
 use super::watch::{Stages, Watch};
@@ -130,6 +130,7 @@ impl Prepared {
         let path = model_path(args.model.as_deref())?;
         let values = SettingValues {
             threads: args.threads.map(positive),
+            pin_threads: args.placement.pins(),
             isa: args.isa.map(isa_choice),
             root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
             ..SettingValues::default()
@@ -266,7 +267,7 @@ fn measure(
     watch: &Watch,
     cancel: &Cancel,
 ) -> Result<DecodeReport, CliError> {
-    let pool = ComputePool::new(prepared.threads)?;
+    let pool = planning::pool(&prepared.settings, prepared.threads)?;
     let request = DecodeRequest {
         model: &prepared.model,
         checkpoint: &prepared.checkpoint,

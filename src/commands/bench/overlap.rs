@@ -9,7 +9,7 @@ use k3_actors::bench::overlap::{
 };
 use k3_io::{EngineKind, PageReport};
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::{Cancel, ComputePool, RunError};
+use k3_runtime::{Cancel, ComputePool, PlacementReport, RunError};
 use serde::Serialize;
 
 use super::streamed::Prepared;
@@ -17,6 +17,7 @@ use super::watch::{Stages, Watch};
 use super::{Finished, overlap_text};
 use crate::cli::bench::{OverlapArgs, SweepPositions};
 use crate::error::{CliError, Positions};
+use crate::planning;
 use crate::{exit::Exit, interrupt};
 
 /// Raised when a field changes its meaning or goes.
@@ -55,6 +56,7 @@ pub(super) struct Model {
 pub(super) struct Execution {
     pub(super) isa: String,
     pub(super) threads: usize,
+    pub(super) placement: PlacementReport,
     pub(super) engine: String,
     pub(super) in_flight_bytes: usize,
     pub(super) rounds: u64,
@@ -120,7 +122,7 @@ fn measure(
     watch: &Watch,
     cancel: &Cancel,
 ) -> Result<OverlapReport, CliError> {
-    let pool = ComputePool::new(prepared.threads)?;
+    let pool = planning::pool(&prepared.settings, prepared.threads)?;
     let settings = prepared.stream_settings();
     let request = OverlapRequest {
         model: &prepared.model,
@@ -138,7 +140,7 @@ fn measure(
     let measured = measure_all(&mut bench, args, watch, &mut told);
     drop(stages);
     let buffer_bytes = bench.buffer_bytes();
-    let mut report = describe(args, prepared, bench.supervisor(), buffer_bytes);
+    let mut report = describe(args, prepared, &pool, bench.supervisor(), buffer_bytes);
     // Whatever has happened, everything is stopped in order.
     let down = bench.shutdown();
     let measured = measured.map_err(nothing_to_keep)?;
@@ -261,6 +263,7 @@ fn measure_one(
 fn describe(
     args: &OverlapArgs,
     prepared: &Prepared,
+    pool: &ComputePool,
     supervisor: &Supervisor,
     buffer_bytes: u64,
 ) -> OverlapReport {
@@ -279,6 +282,7 @@ fn describe(
         execution: Execution {
             isa: prepared.isa.clone(),
             threads: prepared.threads,
+            placement: pool.placement(),
             engine: match caps.kind {
                 EngineKind::Pread => "pread".to_owned(),
                 EngineKind::Uring => "io_uring".to_owned(),

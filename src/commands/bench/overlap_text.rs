@@ -60,7 +60,16 @@ fn facts(report: &OverlapReport) -> [(&'static str, String); 5] {
         ),
         (
             "computed",
-            format!("with {}, {} threads", execution.isa, execution.threads),
+            format!(
+                "with {}, {} threads{}",
+                execution.isa,
+                execution.threads,
+                if execution.placement.pinned {
+                    " pinned"
+                } else {
+                    ""
+                }
+            ),
         ),
         (
             "read",

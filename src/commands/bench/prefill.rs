@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use k3_actors::bench::BenchError;
 use k3_actors::bench::prefill::{PrefillBench, PrefillPoint, PrefillRequest};
-use k3_runtime::{Cancel, ComputePool, RunError};
+use k3_runtime::{Cancel, RunError};
 use serde::Serialize;
 
 use super::Finished;
@@ -13,6 +13,7 @@ use super::streamed::Prepared;
 use super::watch::{Stages, Watch};
 use crate::cli::bench::PrefillArgs;
 use crate::error::{CliError, Positions};
+use crate::planning;
 use crate::render::wrap::wrap;
 use crate::render::{escape, short_bytes, table};
 use crate::{exit::Exit, interrupt};
@@ -74,7 +75,7 @@ fn measure(
     watch: &Watch,
     cancel: &Cancel,
 ) -> Result<PrefillReport, CliError> {
-    let pool = ComputePool::new(prepared.threads)?;
+    let pool = planning::pool(&prepared.settings, prepared.threads)?;
     let settings = prepared.stream_settings();
     let mut bench = PrefillBench::start(PrefillRequest {
         model: &prepared.model,

@@ -39,6 +39,7 @@ pub(super) struct Prepared {
 fn values(args: &StreamedArgs) -> SettingValues {
     SettingValues {
         threads: args.threads.map(positive),
+        pin_threads: args.placement.pins(),
         engine: args.engine,
         policy: args.policy,
         root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),

@@ -36,17 +36,17 @@ pub(super) struct Arithmetic {
 }
 
 impl Arithmetic {
-    /// Measures both with `threads` threads.
+    /// Measures both with the threads of `pool`, as a sweep uses them.
     ///
     /// # Errors
     ///
-    /// Threads or memory that cannot be had.
-    pub(super) fn measure(threads: usize, cancel: &Cancel) -> Result<Self, CliError> {
-        let pool = ComputePool::new(threads)?;
+    /// Memory that cannot be had.
+    pub(super) fn measure(pool: &ComputePool, cancel: &Cancel) -> Result<Self, CliError> {
+        let _entered = pool.enter();
         let (arena, _) = HugeArena::reserve(PASS_BYTES, PagePolicy::Transparent)?;
         let slots = SlotArena::new(&arena, 0..PASS_BYTES, PASS_BYTES)?;
         let mut weights = slots.acquire(0).expect("the only slot is free");
-        fill(&pool, &mut weights);
+        fill(pool, &mut weights);
         let weights: &[u8] = &weights;
         let kernels = KernelSet::detect();
         let x: Vec<f32> = (0..COLUMNS)
@@ -55,7 +55,7 @@ impl Arithmetic {
 
         let row_bytes = 2 * COLUMNS;
         let bf16 = |out: &mut [f32]| {
-            split_units(&pool, out, 1, |first, part| {
+            split_units(pool, out, 1, |first, part| {
                 let rows = &weights[first * row_bytes..][..part.len() * row_bytes];
                 (kernels.matmul_bf16)(rows, &x, 1, part);
             });
@@ -67,7 +67,7 @@ impl Arithmetic {
         let row_count = PASS_BYTES / (packed_bytes + scale_bytes);
         let (packed, scales) = weights.split_at(row_count * packed_bytes);
         let mxfp4 = |out: &mut [f32]| {
-            split_units(&pool, out, 1, |first, part| {
+            split_units(pool, out, 1, |first, part| {
                 let rows = &packed[first * packed_bytes..][..part.len() * packed_bytes];
                 let scales = &scales[first * scale_bytes..][..part.len() * scale_bytes];
                 (kernels.matmul_mxfp4)(rows, scales, &x, 1, part);
@@ -76,7 +76,7 @@ impl Arithmetic {
         let mut out = vec![0.0; row_count];
         let pass_bytes = row_count * (packed_bytes + scale_bytes);
         Ok(Self {
-            threads,
+            threads: pool.count(),
             bf16_bytes_per_second: bf16_rate,
             mxfp4_bytes_per_second: rate(pass_bytes, cancel, || mxfp4(&mut out)),
         })

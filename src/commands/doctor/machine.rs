@@ -8,7 +8,8 @@ use k3_config::{
 };
 use k3_io::{HugeArena, PagePolicy};
 use k3_kernels::KernelSet;
-use k3_runtime::ComputePool;
+use k3_models::Workers as _;
+use k3_runtime::{ComputePool, PlacementReport};
 use serde::Serialize;
 
 use crate::cli::values::available_isas;
@@ -35,13 +36,18 @@ pub(super) struct Processors {
     pub(super) quota: Option<CpuQuota>,
     /// Compute threads of a run.
     pub(super) threads: usize,
+    /// Which processors they run on.
+    pub(super) placement: PlacementReport,
+    /// Memory nodes that have processors.
+    pub(super) memory_nodes: Option<u64>,
     /// What decides their number: `settings`, `affinity`, `cpuset` or `quota`.
     pub(super) limited_by: &'static str,
     pub(super) problems: Vec<HostProblem>,
 }
 
 impl Processors {
-    pub(super) fn new(host: &HostCpu, kernel: &HostKernel, threads: usize) -> Self {
+    pub(super) fn new(host: &HostCpu, kernel: &HostKernel, pool: &ComputePool) -> Self {
+        let threads = pool.count();
         let affinity_count = ComputePool::available_threads() as u64;
         let limited = host.cpu_count(affinity_count);
         Self {
@@ -52,6 +58,8 @@ impl Processors {
             cpuset_count: host.cpuset_count,
             quota: host.quota,
             threads,
+            placement: pool.placement(),
+            memory_nodes: host.node_count,
             limited_by: if limited.count == threads as u64 {
                 limited.limited_by
             } else {

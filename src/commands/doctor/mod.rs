@@ -122,7 +122,8 @@ fn examine(args: &DoctorArgs, settings: &Settings, cancel: &Cancel) -> Result<Re
     let host = HostMemory::read(Path::new("/"));
     let kernel = HostKernel::read(Path::new("/"));
     let threads = planning::threads(settings);
-    let processors = Processors::new(&HostCpu::read(Path::new("/")), &kernel, threads);
+    let pool = planning::pool(settings, threads)?;
+    let processors = Processors::new(&HostCpu::read(Path::new("/")), &kernel, &pool);
     let policy = Reading::for_trunk(u64::MAX).pages;
     let memory = Memory::new(&host, policy);
     let pages = Pages::try_out(&host, &kernel, policy)?;
@@ -138,7 +139,7 @@ fn examine(args: &DoctorArgs, settings: &Settings, cancel: &Cancel) -> Result<Re
         disk::measure(&table, preference, cancel, args.json)?
     };
     drop(table);
-    let arithmetic = Arithmetic::measure(threads, cancel)?;
+    let arithmetic = Arithmetic::measure(&pool, cancel)?;
     if cancel.is_requested() {
         return Err(CliError::MeasuringInterrupted);
     }

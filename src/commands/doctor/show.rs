@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use k3_config::{Bytes, MemlockLimit, TransparentHugepages};
+use k3_runtime::PlacementReport;
 
 use super::choices::Choice;
 use super::disk::{Cell, Disk};
@@ -81,8 +82,10 @@ fn processor(report: &Report) -> Vec<(&'static str, String)> {
         (
             "threads",
             format!(
-                "{}, limited by {}",
-                processors.threads, processors.limited_by
+                "{}, limited by {}, {}",
+                processors.threads,
+                processors.limited_by,
+                placement(&processors.placement)
             ),
         ),
         (
@@ -94,6 +97,16 @@ fn processor(report: &Report) -> Vec<(&'static str, String)> {
             ),
         ),
     ]
+}
+
+fn placement(placement: &PlacementReport) -> String {
+    match &placement.not_pinned_reason {
+        Some(reason) => format!("not pinned: {reason}"),
+        None => {
+            let cpus: Vec<String> = placement.cpus.iter().map(u32::to_string).collect();
+            format!("pinned to {}", cpus.join(", "))
+        }
+    }
 }
 
 fn memory(report: &Report) -> Vec<(&'static str, String)> {

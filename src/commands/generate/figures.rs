@@ -164,6 +164,7 @@ pub(super) fn arena((line, pages): &(k3_config::LineKind, PageReport)) -> ArenaR
         bytes: pages.bytes as u64,
         pages_asked: page_name(pages.asked).to_owned(),
         pages: page_name(pages.got).to_owned(),
+        nodes: pages.nodes.clone(),
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let _metrics = Metrics::open(address, args.output.quiet, figures)?;
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
-    let pool = ComputePool::new(request.threads)?;
+    let pool = planning::pool(&request.settings, request.threads)?;
     let layout = request.checkpoint.bind(request.layers)?;
     let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
     let session = session(&request, args);
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     } = ended.map_err(nothing_to_keep)?;
     let unwritten = done.outputs.commit_dumps(&done.trace);
     done.notes.extend(unwritten);
-    let report = summary::report(&request, args, &model, &done, streaming);
+    let report = summary::report(&run, &model, &done, streaming);
     let shown = if args.output.json && !done.output_closed {
         Stdout.write(summary::json(&report).as_bytes())
     } else {

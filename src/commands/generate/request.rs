@@ -262,6 +262,7 @@ fn values(args: &GenerateArgs) -> SettingValues {
         context: execution.context.map(positive),
         chunk: execution.chunk.map(positive),
         threads: execution.threads.map(positive),
+        pin_threads: execution.placement.pins(),
         isa: execution.isa.map(isa_choice),
         attention: execution.attention.map(|form| match form {
             AttentionForm::Latent => AttentionChoice::Latent,

@@ -1,7 +1,9 @@
 //! What a run tells about itself.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
+use k3_config::HostCpu;
 use k3_models::kimi_k3::{KimiK3, NUMERICS_VERSION};
 use k3_runtime::RunReport;
 use k3_runtime::report::{
@@ -9,7 +11,7 @@ use k3_runtime::report::{
     TeacherForcedReport,
 };
 
-use super::request::Request;
+use super::Run;
 use super::steps::Done;
 use crate::cli::args::GenerateArgs;
 use crate::error::chain;
@@ -19,12 +21,12 @@ const LISTED_MAX: usize = 10;
 
 /// The report of a run that has ended.
 pub(super) fn report(
-    request: &Request,
-    args: &GenerateArgs,
+    run: &Run<'_>,
     model: &KimiK3,
     done: &Done,
     streaming: Option<StreamingReport>,
 ) -> RunReport {
+    let (request, args) = (run.request, run.args);
     RunReport {
         report_version: REPORT_VERSION,
         k3_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -41,6 +43,8 @@ pub(super) fn report(
         execution: ExecutionReport {
             isa: request.isa.to_string(),
             threads: request.threads,
+            placement: run.pool.placement(),
+            memory_nodes: HostCpu::read(Path::new("/")).node_count,
             chunk_positions: request.chunk_positions,
             context_positions: request.context_positions,
             recompute: args.generation.recompute,

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use k3_config::MemoryRequest;
 
 use crate::cli::args::{
-    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PromptArgs,
+    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PlacementArgs, PromptArgs,
 };
 use crate::cli::memory::{MemoryArgs, ReadingArgs};
 use crate::cli::metrics::MetricsArgs;
@@ -133,12 +133,19 @@ impl Argv {
     fn execution(&mut self, args: &ExecutionArgs) {
         let ExecutionArgs {
             threads,
+            placement,
             isa,
             attention,
             chunk,
             context,
         } = args;
+        let PlacementArgs {
+            pin_threads,
+            no_pin_threads,
+        } = placement;
         self.shown("--threads", *threads);
+        self.shown("--pin-threads", *pin_threads);
+        self.flag("--no-pin-threads", *no_pin_threads);
         self.shown("--isa", *isa);
         self.shown("--attention", *attention);
         self.shown("--chunk", *chunk);
@@ -252,10 +259,13 @@ mod tests {
         check(&["--preset", "floor", "--cache-gb", "2.5", "--incremental"]);
         check(&["--lookahead", "2", "--disk-gbps", "2.5"]);
         check(&["--no-disk-probe"]);
+        check(&["--no-pin-threads"]);
         check(&["--resident", "--tf-check"]);
         check(&[
             "--threads",
             "3",
+            "--pin-threads",
+            "on",
             "--isa",
             "scalar",
             "--attention",

@@ -43,6 +43,9 @@ pub(crate) enum CliError {
     /// Neither MODEL nor K3_MODEL.
     #[error("no model: neither the MODEL argument nor K3_MODEL names a checkpoint directory")]
     NoModel,
+    /// The same, where a configuration would do.
+    #[error("no model: neither MODEL, K3_MODEL nor --config names one")]
+    NoPlannedModel,
     /// MODEL is no directory.
     #[error("{path}: no such checkpoint directory{}", by(*named))]
     NotADirectory {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_config::{
-    ArenaLayout, BudgetPlan, Bytes, Headroom, HostCpu, HostMemory, MemoryBudget, ModelFootprint,
-    Origin, PlanRefusal, PositiveCount, Settings, Sourced,
+    ArenaLayout, BudgetPlan, Bytes, Headroom, HostCpu, HostMemory, MemoryBudget, MemoryRequest,
+    ModelFootprint, Origin, PlanRefusal, PositiveCount, Settings, Sourced, plan_by_budget,
 };
 use k3_formats::{KimiK3Config, ShardIndex};
 use k3_io::{EngineConfig, PagePolicy};
@@ -208,7 +208,34 @@ pub(crate) fn plan(
     budget: &MemoryBudget,
     settings: &Settings,
 ) -> Result<BudgetPlan, PlanRefusal> {
-    let chunk_positions = subject.chunk_positions.min(subject.context_positions) as u64;
+    plan_chunk(subject, budget, settings, subject.chunk_positions as u64)
+}
+
+/// The same with the chunk of `settings`, else the one that suits the budget;
+/// that of `subject` does not count.
+///
+/// # Errors
+///
+/// As [`plan`]; more memory brings another chunk, and is counted with it.
+pub(crate) fn plan_with_settings(
+    subject: &Subject<'_>,
+    budget: &MemoryBudget,
+    settings: &Settings,
+) -> Result<BudgetPlan, PlanRefusal> {
+    let with = |chunk| plan_chunk(subject, budget, settings, chunk);
+    match &settings.chunk {
+        Some(chunk) => with(chunk.value.get().into()),
+        None => plan_by_budget(budget.total, with),
+    }
+}
+
+fn plan_chunk(
+    subject: &Subject<'_>,
+    budget: &MemoryBudget,
+    settings: &Settings,
+    chunk_positions: u64,
+) -> Result<BudgetPlan, PlanRefusal> {
+    let chunk_positions = chunk_positions.min(subject.context_positions as u64);
     let inputs = PlanInputs {
         context_positions: subject.context_positions as u64,
         chunk_positions,
@@ -248,4 +275,52 @@ pub(crate) fn effective(
     }
     settings.block_bytes.value = Bytes(block_bytes);
     settings
+}
+
+/// A sentence about a chunk that was asked for and that no sequence can fill.
+pub(crate) fn idle_chunk(settings: &Settings) -> Option<String> {
+    let (chunk, context) = (settings.chunk.as_ref()?, &settings.context);
+    let is_asked = !matches!(chunk.origin, Origin::Default | Origin::Preset(_));
+    (is_asked && chunk.value > context.value).then(|| {
+        format!(
+            "{} asks for sweeps of {} positions, and a context has {}",
+            chunk.origin.spelled("chunk"),
+            chunk.value,
+            context.value
+        )
+    })
+}
+
+/// A sentence about what `settings` say of memory and reading, beside which
+/// every weight is kept in memory; `None` if they say nothing.
+pub(crate) fn idle_beside_resident(settings: &Settings) -> Option<String> {
+    fn of<T>(value: Option<&Sourced<T>>) -> Option<&Origin> {
+        value.map(|value| &value.origin)
+    }
+    let memory = match settings.memory.value {
+        MemoryRequest::Size(_) => "memory",
+        MemoryRequest::Preset(_) => "preset",
+    };
+    let origins = [
+        (memory, Some(&settings.memory.origin)),
+        ("trunk_gb", of(settings.trunk_gb.as_ref())),
+        ("cache_gb", of(settings.cache_gb.as_ref())),
+        ("slots", of(settings.slots.as_ref())),
+        ("lookahead", Some(&settings.lookahead.origin)),
+        ("pins", Some(&settings.pins.origin)),
+        ("policy", Some(&settings.policy.origin)),
+        ("engine", Some(&settings.engine.origin)),
+    ];
+    let idle: Vec<String> = origins
+        .into_iter()
+        .filter_map(|(key, origin)| Some((key, origin?)))
+        .filter(|(_, origin)| !matches!(origin, Origin::Default))
+        .map(|(key, origin)| origin.spelled(key))
+        .collect();
+    (!idle.is_empty()).then(|| {
+        format!(
+            "{}: no effect beside --resident, which keeps every weight in memory",
+            idle.join(", ")
+        )
+    })
 }

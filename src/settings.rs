@@ -4,13 +4,16 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use k3_config::{ConfigError, SettingSources, SettingValues, Settings, SettingsFile};
+use k3_config::{ConfigError, SETTING_KEYS, SettingSources, SettingValues, Settings, SettingsFile};
 
+use crate::cli;
 use crate::error::CliError;
 use crate::inputs::InputKind;
 
 /// Environment variable that names the settings file.
 const SETTINGS_VARIABLE: &str = "K3_SETTINGS";
+/// Variables that are read and are no settings.
+const READ_VARIABLES: [&str; 2] = [crate::commands::MODEL_VARIABLE, SETTINGS_VARIABLE];
 /// The settings file within the user's configuration directory.
 const USER_FILE: &str = "k3/settings.toml";
 
@@ -29,13 +32,45 @@ pub(crate) fn resolve(flags: SettingValues, named: Option<&Path>) -> Result<Sett
         .map(|(path, by)| read(path, by))
         .transpose()?;
     let file = path.zip(text.as_deref());
-    let settings = Settings::resolve(SettingSources {
+    let mut settings = Settings::resolve(SettingSources {
         file: file.map(|(path, text)| SettingsFile { path, text }),
         environment: std::env::vars_os().collect(),
         flags,
     })
     .map_err(ConfigError::from)?;
+    note_options(&mut settings.warnings);
     Ok(settings)
+}
+
+/// Adds a sentence for each variable that is called like an option which no
+/// variable stands for.
+fn note_options(warnings: &mut Vec<String>) {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let settings: Vec<String> = SETTING_KEYS.iter().map(|key| key.variable()).collect();
+    let mut idle: Vec<(String, String)> = names
+        .filter(|name| !READ_VARIABLES.contains(&name.as_str()) && !settings.contains(name))
+        .filter_map(|name| {
+            let option = name.strip_prefix("K3_")?;
+            Some((option.to_ascii_lowercase().replace('_', "-"), name))
+        })
+        .collect();
+    if idle.is_empty() {
+        return;
+    }
+    let command = cli::command();
+    let commands = std::iter::once(&command).chain(command.get_subcommands());
+    let arguments = commands.flat_map(clap::Command::get_arguments);
+    let options: Vec<&str> = arguments.filter_map(clap::Arg::get_long).collect();
+    idle.retain(|(option, _)| options.contains(&option.as_str()));
+    idle.sort_unstable();
+    for (option, name) in idle {
+        // Nothing is guessed about what is known.
+        let guess = format!("{name} is not a setting");
+        warnings.retain(|warning| !warning.starts_with(&guess));
+        warnings.push(format!(
+            "{guess} and not read: --{option} is an option only"
+        ));
+    }
 }
 
 /// Checks that the directories and the vocabulary that settings name are there.
@@ -97,7 +132,12 @@ fn read(path: &Path, by: &'static str) -> Result<String, CliError> {
     };
     // A file that is called "-" is a file: settings are not given by pipe.
     let file = File::open(path).map_err(unreadable)?;
-    let bytes = InputKind::SETTINGS.read(path, file)?;
+    let bytes = InputKind::SETTINGS
+        .read(path, file)
+        .map_err(|error| match error {
+            CliError::Unreadable { source, .. } => unreadable(source).into(),
+            other => other,
+        })?;
     String::from_utf8(bytes).map_err(|error| CliError::NotUtf8 {
         path: path.to_owned(),
         offset: error.utf8_error().valid_up_to(),

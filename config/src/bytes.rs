@@ -54,6 +54,9 @@ impl FromStr for Bytes {
         let (number, unit) = trimmed.split_at(split);
         let unit = unit.trim().to_ascii_uppercase();
         let unit = unit.strip_suffix('B').unwrap_or(&unit);
+        if let Some(reason) = no_number(number, unit) {
+            return Err(fail(reason));
+        }
         let scale = match unit {
             "" => 1,
             other => UNITS
@@ -64,7 +67,25 @@ impl FromStr for Bytes {
         };
         parse_scaled(number, scale)
             .map(Bytes)
-            .ok_or_else(|| fail("the number is missing, malformed or beyond 64 bits"))
+            .ok_or_else(|| fail("the number is malformed or beyond 64 bits"))
+    }
+}
+
+/// What is wrong with the number itself, whatever unit follows it.
+fn no_number(number: &str, rest: &str) -> Option<&'static str> {
+    let is_signed = |sign| number.is_empty() && rest.starts_with(sign);
+    let exponent = rest.strip_prefix('E').unwrap_or_default();
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if is_signed('-') {
+        Some("it is below 0")
+    } else if is_signed('+') {
+        Some("a number has no sign")
+    } else if number.is_empty() {
+        Some("it does not begin with a number")
+    } else if exponent.starts_with(|c: char| c.is_ascii_digit()) {
+        Some("powers of ten are written as a unit or in full")
+    } else {
+        None
     }
 }
 
@@ -153,6 +174,30 @@ mod tests {
         }
         let error = "8X".parse::<Bytes>().unwrap_err().to_string();
         assert!(error.contains("8X") && error.contains("1.5GiB"), "{error}");
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let check = |text: &str, what: &str| {
+            let error = text.parse::<Bytes>().unwrap_err();
+            assert!(error.reason.contains(what), "{text}: {error}");
+        };
+        for below in ["-1", "-8G", " -1"] {
+            check(below, "below 0");
+        }
+        check("+8G", "sign");
+        for none in ["", "G", "nan", "inf", "x8"] {
+            check(none, "does not begin with a number");
+        }
+        for power in ["1e9", "1.5E+3", "2e-1G"] {
+            check(power, "powers of ten");
+        }
+        for unit in ["8X", "1 G B", "8EB", "1G9"] {
+            check(unit, "unit is not one of");
+        }
+        for number in [".", "1.2.3", "99999999999T"] {
+            check(number, "malformed or beyond");
+        }
     }
 
     #[test]

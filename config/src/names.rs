@@ -35,13 +35,13 @@ fn suggestion(nearest: Option<&str>) -> String {
 }
 
 /// The known name closest to `text`, if it is close enough to be a slip: at
-/// most one edit per three characters, and never more than three.
+/// most one edit per three characters of the shorter, and never more than two.
 pub(crate) fn nearest(text: &str, known: &[&'static str]) -> Option<&'static str> {
     let text = text.trim().to_ascii_lowercase();
     known
         .iter()
         .map(|name| (edits(&text, name), *name))
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(3).min(3))
+        .filter(|(distance, name)| *distance <= text.len().min(name.len()).div_ceil(3).min(2))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
@@ -155,6 +155,11 @@ mod tests {
         assert_eq!(nearest("trunk-gb", known), Some("trunk_gb"));
         assert_eq!(nearest("temperature", known), None);
         assert_eq!(nearest("", known), None);
+        // Two edits are no slip in a word of three letters, nor three in any.
+        assert_eq!(nearest("foo", &["root"]), None);
+        assert_eq!(nearest("rot", &["root"]), Some("root"));
+        assert_eq!(nearest("wrkstatin", &["workstation"]), Some("workstation"));
+        assert_eq!(nearest("wrkstatn", &["workstation"]), None);
     }
 
     #[test]

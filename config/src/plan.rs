@@ -21,6 +21,7 @@
 //! size that counts among what the run does not do without.
 
 mod arena;
+mod by_budget;
 mod experts;
 mod lines;
 mod lookahead;
@@ -42,6 +43,7 @@ use lines::{Need, fixed_needs, saturating_bytes, variable_needs};
 use trunk::{Trunk, TrunkShare};
 
 pub use arena::ArenaLayout;
+pub use by_budget::{RefusedBetween, plan_by_budget};
 pub use lines::{LineKind, PlanLine};
 pub use lookahead::{LOOKAHEAD_POSITIONS_MAX, LookaheadPlan};
 pub use pins::{PinMap, pinned_blocks};
@@ -265,6 +267,7 @@ impl Model {
             budget: request.budget.total,
             smallest_budget: u64::try_from(smallest).ok().map(Bytes),
             shortfall: u64::try_from(smallest - budget).ok().map(Bytes),
+            refused_between: None,
             lines: fixed
                 .into_iter()
                 .chain(least)

@@ -4,7 +4,7 @@ mod support;
 
 use k3_config::{
     ArenaLayout, BlockFootprint, BlockKind, BudgetPlan, Bytes, LineKind, ModelFootprint, Pins,
-    PlanRefusal, SplitKind, plan,
+    PlanRefusal, SMALL_BUDGET, SplitKind, default_chunk_positions, plan, plan_by_budget,
 };
 use proptest::prelude::*;
 use support::{budget, kimi_request, linear_workspace};
@@ -139,6 +139,17 @@ impl Case {
         plan(&request)
     }
 
+    /// A plan with the chunk that suits `total`.
+    fn plan_by_budget(&self, total: u64) -> Result<BudgetPlan, PlanRefusal> {
+        plan_by_budget(Bytes(total), |chunk_positions| {
+            let case = Self {
+                chunk_positions,
+                ..self.clone()
+            };
+            case.plan(total)
+        })
+    }
+
     fn smallest(&self) -> u64 {
         match self.plan(0) {
             Err(PlanRefusal::TooSmall(shortfall)) => shortfall.smallest_budget.unwrap().0,
@@ -178,6 +189,52 @@ proptest! {
                     && short.lines.iter().map(|line| line.bytes.0).sum::<u64>() == smallest
         );
         prop_assert!(is_short_of_one, "{:?}", refused);
+    }
+
+    #[test]
+    fn a_budget_that_a_refusal_names_is_accepted_with_its_own_chunk(
+        case in cases(),
+        place in -40_000_000i64..4_000_000,
+        activation in 0u64..1_000_000,
+        part in 0u64..1000,
+    ) {
+        // Around the budget from which the chunk is the larger one.
+        let mut case = Case { context_positions: 200, ..case };
+        case.footprint.activation_bytes_per_position = activation;
+        let small = Case { chunk_positions: default_chunk_positions(Bytes(0)), ..case.clone() };
+        let wanted = SMALL_BUDGET.0.saturating_add_signed(place);
+        case.footprint.vector_bytes += wanted.saturating_sub(small.smallest());
+        let total = case.smallest() * part / 1000;
+        let Err(PlanRefusal::TooSmall(shortfall)) = case.plan_by_budget(total) else {
+            return Ok(());
+        };
+        let smallest = shortfall.smallest_budget.unwrap();
+        prop_assert_eq!(smallest.0 - total, shortfall.shortfall.unwrap().0);
+        let sum: u64 = shortfall.lines.iter().map(|line| line.bytes.0).sum();
+        prop_assert_eq!(sum, smallest.0);
+        let said = shortfall.to_string();
+        let told = |text: String| said.contains(&text);
+        let accepted = |total: u64| case.plan_by_budget(total).is_ok();
+        prop_assert!(accepted(smallest.0) && !accepted(smallest.0 - 1), "{}", said);
+        prop_assert_eq!(case.plan_by_budget(smallest.0).unwrap().smallest_budget, smallest);
+        match shortfall.refused_between {
+            // Nor is there one that is refused further up.
+            None => {
+                prop_assert!(told(format!("raise --memory to {} or more", smallest.0)), "{}", said);
+                prop_assert!(accepted(SMALL_BUDGET.0.max(smallest.0)), "{}", said);
+                prop_assert!(accepted((SMALL_BUDGET.0 - 1).max(smallest.0)), "{}", said);
+            }
+            Some(gap) => {
+                let to = gap.to.unwrap().0;
+                prop_assert!(accepted(gap.from.0 - 1) && !accepted(gap.from.0), "{}", said);
+                prop_assert!(!accepted(to - 1) && accepted(to), "{}", said);
+                let last = gap.from.0 - 1;
+                let text = format!("to {} to {last}, or to {to} or more", smallest.0);
+                prop_assert!(told(text), "{}", said);
+                let above = case.plan_by_budget(to).unwrap();
+                prop_assert_eq!(above.smallest_budget, smallest);
+            }
+        }
     }
 
     #[test]

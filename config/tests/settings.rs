@@ -224,14 +224,14 @@ port = 80
     let lines: Vec<String> = errors.problems.iter().map(ToString::to_string).collect();
     let want = [
         "/etc/k3/settings.toml:1: `memroy` is not a setting; did you mean `memory`?",
-        "/etc/k3/settings.toml:2: context: `0` is not a whole number from 1 to 4294967295",
+        "/etc/k3/settings.toml:2: context: `0` is not a whole number from 1 to 16777216",
         "/etc/k3/settings.toml:3: pins: `spred` is not a known pin placement: did you mean `spread`? write one of spread, prefix",
         "/etc/k3/settings.toml:4: threads: one value is expected, not a list of 2",
         "/etc/k3/settings.toml:5: chunk: a text or a number is expected, not a boolean",
         "/etc/k3/settings.toml:7: `temperature` is not a setting; the settings are memory, preset,",
         "/etc/k3/settings.toml:8: block_bytes: `0` is no size: it has to be at least 1",
         "/etc/k3/settings.toml:9: `server` is not a setting; the settings are memory, preset,",
-        "K3_CHUNK: `-3` is not a whole number from 1 to 4294967295",
+        "K3_CHUNK: `-3` is not a whole number from 1 to 16777216",
         "K3_METRICS_LISTEN: `localhost` is not an address with a port, such as 127.0.0.1:9300 or [::1]:9300",
     ];
     assert_eq!(lines.len(), want.len(), "{lines:#?}");

@@ -66,8 +66,13 @@ report where --out or --json asked for one; dumps need the whole prompt.
 Environment:
   K3_MODEL     checkpoint directory when MODEL is not given
   K3_SETTINGS  settings file when --settings is not given
-  K3_MEMORY    as --memory; likewise K3_PRESET, K3_THREADS and so on
-  NO_COLOR     no colours, when set to anything";
+  NO_COLOR     no colours, when set to anything
+As the options of the same names, which come before them; no other option has
+a variable:
+  K3_MEMORY K3_PRESET K3_TRUNK_GB K3_CACHE_GB K3_CONTEXT K3_CHUNK K3_THREADS
+  K3_ISA K3_ENGINE K3_BLOCK_BYTES K3_PINS K3_POLICY K3_SLOTS K3_LOOKAHEAD
+  K3_ATTENTION K3_ROOT (directories, with colons between) K3_TOKENIZER
+  K3_METRICS_LISTEN";
 
 pub(super) const PLAN_ABOUT: &str = "\
 Show what a run would reserve and read, before anything is reserved.

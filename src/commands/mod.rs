@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::error::CliError;
 
 /// Environment variable that names the checkpoint.
-const MODEL_VARIABLE: &str = "K3_MODEL";
+pub(crate) const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
 const COMMAND_NAMES: [&str; 12] = [
     "plan",

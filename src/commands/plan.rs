@@ -90,7 +90,7 @@ impl Found {
             vocabulary_bytes: self.vocabulary_bytes,
             index_bytes: self.index_bytes,
         };
-        planning::plan(&subject, budget, settings)
+        planning::plan_with_settings(&subject, budget, settings)
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         found.notes,
         settings.warnings.clone(),
         plan.surplus(&settings, picks),
-        idle_chunk(&settings).into_iter().collect(),
+        planning::idle_chunk(&settings).into_iter().collect(),
     ]
     .concat();
     let report = PlanReport {
@@ -143,19 +143,6 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     };
     Stdout.write(text.as_bytes())?;
     Ok(Exit::Done)
-}
-
-/// A sentence about a chunk that no sequence can fill.
-fn idle_chunk(settings: &Settings) -> Option<String> {
-    let (chunk, context) = (settings.chunk.as_ref()?, &settings.context);
-    (chunk.value > context.value).then(|| {
-        format!(
-            "{} asks for sweeps of {} positions, and a context has {}",
-            chunk.origin.spelled("chunk"),
-            chunk.value,
-            context.value
-        )
-    })
 }
 
 fn values(args: &PlanArgs) -> SettingValues {
@@ -197,6 +184,7 @@ pub(super) fn find(
             other => other,
         },
         (Err(CliError::NoModel), Some(config)) => planned(config, settings, form),
+        (Err(CliError::NoModel), None) => Err(CliError::NoPlannedModel),
         (Err(error), _) => Err(error),
     }
 }
@@ -317,7 +305,7 @@ fn render(report: &PlanReport, settings: &Settings) -> String {
         for forecast in &report.forecasts {
             writeln!(
                 text,
-                "{:<17}  {:.2} s per token for the disk alone{}",
+                "{:<17}  {:.2} s a token for the disk{}",
                 format!("at {} GB/s", forecast.disk_bytes_per_second / GIGA),
                 forecast.floor_seconds_per_token,
                 if forecast.hit_share < 1.0 {

@@ -29,6 +29,8 @@ pub(crate) struct Asked {
     more: String,
     context: String,
     chunk: String,
+    /// The chunk that was asked for.
+    chunk_value: Option<u64>,
     lookahead: String,
     trunk: String,
     cache: String,
@@ -54,6 +56,10 @@ impl Asked {
             more,
             context: named(Some(&settings.context.origin), "context"),
             chunk: named(chunk, "chunk"),
+            chunk_value: settings
+                .chunk
+                .as_ref()
+                .map(|chunk| chunk.value.get().into()),
             lookahead: named(Some(&settings.lookahead.origin), "lookahead"),
             trunk: named(trunk, "trunk_gb"),
             cache: named(cache, "cache_gb"),
@@ -133,6 +139,11 @@ impl CliError {
                 Some(format!("raise {named} to {least} or more, or leave it out"))
             }
             Self::SlotsAndCache { .. } => Some("give one of them".to_owned()),
+            Self::NoPlannedModel => Some(
+                "give a checkpoint directory, set K3_MODEL, or name a configuration with --config: \
+                 it needs no weights"
+                    .to_owned(),
+            ),
             Self::OverPlan { headroom, .. } => Some(over_plan(headroom).to_owned()),
             _ => None,
         }
@@ -175,13 +186,15 @@ fn remedies(shortfall: &Shortfall, positions: Positions, asked: &Asked) -> Strin
         None => vain.push(name.to_owned()),
     };
     let smallest = shortfall.smallest_budget;
-    let more = smallest.map(|smallest| format!("{} {} or more", asked.more, smallest.0));
+    let more = smallest.map(|smallest| format!("{} {}", asked.more, shortfall.enough(smallest)));
     try_out(more, "any memory");
     let (way, name) = fewer_positions(shortfall, positions, asked);
     try_out(way, &name);
     // A sweep is the whole sequence, a chunk half of it: one way out less.
     if !matches!(positions, Positions::Sweep | Positions::Chunk) {
-        let (chunk, now) = (&asked.chunk, shortfall.chunk_positions);
+        // The plan has no more of them than the context.
+        let now = asked.chunk_value.unwrap_or(shortfall.chunk_positions);
+        let chunk = &asked.chunk;
         let way = shortfall.chunk_that_fits;
         try_out(
             way.map(|fits| format!("lower {chunk} from {now} to {fits}")),

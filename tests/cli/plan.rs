@@ -1,6 +1,7 @@
 //! Plans, presets and refusals.
 
 use insta::{assert_snapshot, with_settings};
+use k3_config::Bytes;
 
 use crate::common::{fixture, json, program, refusal, run, stdout_of, tiny};
 
@@ -129,7 +130,8 @@ fn what_a_cache_can_hold_is_told_apart_from_what_will_be_found() {
     assert!(!said.contains("no expert"), "{said}");
     let said = text(&fixed(&["--memory", "64M", "--slots", "10"]));
     assert_eq!(
-        said.matches(", no expert found in memory").count(),
+        said.matches(" for the disk, no expert found in memory")
+            .count(),
         2,
         "{said}"
     );
@@ -159,7 +161,11 @@ fn a_model_that_is_not_here_is_planned_from_its_configuration() {
     let partly = json(&stdout_of(&["plan", &part, "--memory", "64M", "--json"]));
     assert_eq!(partly["plan"], report["plan"]);
     assert_eq!(partly["notes"].as_array().unwrap().len(), 1);
-    refusal(2, &["plan"]);
+    let said = refusal(2, &["plan"]);
+    assert!(
+        said.contains("K3_MODEL") && said.contains("--config"),
+        "{said}"
+    );
     refusal(2, &["plan", "--config", "/no/such/config.json"]);
 }
 
@@ -274,4 +280,84 @@ fn no_output_is_lost_when_the_reader_has_gone() {
         .unwrap();
     let status = program().args(["presets"]).stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(3));
+}
+
+/// The figure that `said` wants --memory raised to, and the one after it.
+fn advised(said: &str) -> Vec<u64> {
+    let line = said.lines().find(|line| line.contains("raise --memory to"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    let numbers = line.split(|c: char| !c.is_ascii_digit());
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+#[test]
+fn the_memory_that_a_refusal_asks_for_is_enough_for_the_chunk_it_brings() {
+    let args = |context: u64, memory: u64, extra: &[&str]| {
+        let (context, memory) = (context.to_string(), memory.to_string());
+        let args = ["--context", &context, "--memory", &memory, "--threads", "2"];
+        let model = tiny();
+        let all = [&["plan", &model], &args[..], extra].concat();
+        all.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let smallest = |context, chunk: &str| {
+        let extra = ["--json", "--chunk", chunk];
+        let report = json(&stdout_of(&args(context, 100_000_000_000, &extra)));
+        report["plan"]["smallest_budget"].as_u64().unwrap()
+    };
+    // The context with which the smaller chunk just stays below 2 GiB.
+    let border = 2u64 << 30;
+    let (few, many) = (100_000, 1_100_000);
+    let per_position = (smallest(many, "16") - smallest(few, "16")).div_ceil(many - few);
+    let edge = few + (border - smallest(few, "16")) / per_position - 10;
+    assert!(smallest(edge, "16") < border && border < smallest(edge, "64"));
+    for context in [4096, edge, edge + 100, 2 * edge] {
+        let said = refusal(2, &args(context, 1_000_000, &[]));
+        let told = advised(&said);
+        let enough = told[0];
+        assert!(said.contains(&Bytes(enough).to_string()), "{said}");
+        let report = json(&stdout_of(&args(context, enough, &["--json"])));
+        assert_eq!(report["plan"]["smallest_budget"], enough);
+        refusal(2, &args(context, enough - 1, &[]));
+        // What is refused above it is told.
+        if context == edge {
+            assert_eq!(told[1], border - 1, "{said}");
+            assert_eq!(
+                advised(&refusal(2, &args(context, border, &[])))[0],
+                told[2]
+            );
+        } else {
+            assert_eq!(told.len(), 1, "{said}");
+        }
+        for above in told {
+            stdout_of(&args(context, above, &[]));
+        }
+    }
+}
+
+#[test]
+fn a_refusal_quotes_the_chunk_that_was_asked_for() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "chunk = 5000\n").unwrap();
+    let path = file.path().display().to_string();
+    let said = refusal(2, &fixed(&["--memory", "53M", "--settings", &path]));
+    assert!(said.contains(":1 from 5000 to "), "{said}");
+    let said = refusal(2, &fixed(&["--memory", "53M", "--chunk", "6000"]));
+    assert!(said.contains("lower --chunk from 6000 to "), "{said}");
+}
+
+#[test]
+fn every_line_of_a_plan_fits_80_columns() {
+    let model = tiny();
+    let slow = ["plan", &model, "--memory", "64M", "--slots", "10"];
+    for args in [
+        &slow[..],
+        &[&slow[..], &["--disk-gbps", "0.00001"]].concat(),
+    ] {
+        let said = String::from_utf8(stdout_of(args)).unwrap();
+        let lines = said.lines().filter(|line| !line.contains(&model));
+        for line in lines {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(said.contains("no expert"), "{said}");
+    }
 }

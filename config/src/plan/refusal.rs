@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::bytes::Bytes;
 
+use super::by_budget::RefusedBetween;
 use super::lines::PlanLine;
 use super::splits::ForcedSplit;
 
@@ -48,6 +49,10 @@ pub struct Shortfall {
     pub smallest_budget: Option<Bytes>,
     /// What is missing; `None` as above.
     pub shortfall: Option<Bytes>,
+    /// Budgets above the smallest that are refused all the same; see
+    /// [`plan_by_budget`](super::plan_by_budget).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_between: Option<RefusedBetween>,
     /// The least plan. A line beyond 64 bits shows the largest number.
     pub lines: Vec<PlanLine>,
     /// The context that was asked for.
@@ -79,7 +84,8 @@ impl fmt::Display for Shortfall {
                 f,
                 "the smallest plan needs {smallest}, but the budget is {budget}: {shortfall} \
                  ({} bytes) are missing; raise --memory to {}",
-                shortfall.0, smallest.0
+                shortfall.0,
+                self.enough(smallest)
             )?,
             _ => write!(
                 f,
@@ -138,6 +144,21 @@ impl Shortfall {
             .flatten()
             .chain(splits.map(|split| split.kind.flag()))
             .collect()
+    }
+
+    /// The budgets from `smallest` on that are accepted.
+    #[must_use]
+    pub fn enough(&self, smallest: Bytes) -> String {
+        match self.refused_between {
+            None => format!("{} or more", smallest.0),
+            Some(RefusedBetween { from, to }) => {
+                let below = format!("{} to {}", smallest.0, from.0 - 1);
+                match to {
+                    Some(to) => format!("{below}, or to {} or more", to.0),
+                    None => below,
+                }
+            }
+        }
     }
 
     /// Whether none of several forced sizes helps alone.

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use crate::names::nearest;
 use crate::origin::Origin;
 
-use super::keys::{KEY_NAMES, Layer};
+use super::keys::{KEY_NAMES, Layer, is_path};
 use super::{SettingProblem, SettingsFile};
 
 /// Reads a TOML table of keys and values, without tables in it.
@@ -37,7 +37,7 @@ pub(super) fn read(file: SettingsFile<'_>, problems: &mut Vec<SettingProblem>) -
         let name = key.get_ref().as_ref();
         let origin = origin(key.span().start);
         let set = if KEY_NAMES.contains(&name) {
-            items_of(value.get_ref())
+            items_of(value.get_ref(), is_path(name))
                 .and_then(|items| layer.set(name, &items, file.path.parent(), origin.clone()))
                 .map_err(|reason| format!("{name}: {reason}"))
         } else {
@@ -66,8 +66,16 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + before.filter(|&&byte| byte == b'\n').count()
 }
 
-/// The texts a value consists of.
-fn items_of(value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
+/// The texts a value consists of; paths are not written as numbers.
+fn items_of(value: &DeValue<'_>, is_path: bool) -> Result<Vec<OsString>, String> {
+    let text_of = |value: &DeValue<'_>| match value {
+        DeValue::String(_) => text_of(value),
+        other if is_path => Err(format!(
+            "a path is expected, in quotes, not a value of type {}",
+            other.type_str()
+        )),
+        other => text_of(other),
+    };
     if let DeValue::Array(values) = value {
         return values
             .iter()

@@ -29,7 +29,7 @@ impl SettingKey {
         match name {
             "context" | "chunk" => 1..=POSITIONS_MAX,
             "threads" => 1..=THREADS_MAX,
-            _ => 0..=u32::MAX,
+            _ => 1..=u32::MAX,
         }
     }
 
@@ -55,13 +55,17 @@ impl SettingKey {
 fn check_count(name: &str, count: Option<u32>) -> Result<(), String> {
     let range = SettingKey::counts(name);
     match count {
-        Some(count) if !range.contains(&count) => Err(format!(
-            "`{count}` is not a whole number from {} to {}",
-            range.start(),
-            range.end()
-        )),
+        Some(count) if !range.contains(&count) => Err(no_count(name, &count.to_string())),
         _ => Ok(()),
     }
+}
+
+/// Why `text` is no count for the key called `name`: one sentence, whether it
+/// is no number or one out of range.
+fn no_count(name: &str, text: &str) -> String {
+    let range = SettingKey::counts(name);
+    let (least, most) = (range.start(), range.end());
+    format!("`{text}` is not a whole number from {least} to {most}")
 }
 
 macro_rules! setting_keys {
@@ -107,7 +111,13 @@ macro_rules! setting_keys {
             ) -> Result<(), String> {
                 match name {
                     $(stringify!($key) => {
-                        let value = <$type as SettingValue>::from_items(items, folder)?;
+                        let value = <$type as SettingValue>::from_items(items, folder);
+                        let value = value.map_err(|reason| match items {
+                            [item] if <$type as SettingValue>::IS_COUNT => {
+                                item.to_str().map_or(reason, |text| no_count(name, text))
+                            }
+                            _ => reason,
+                        })?;
                         check_count(name, SettingValue::count(&value))?;
                         self.$key = Some(Sourced::new(value, origin));
                     })+
@@ -121,6 +131,14 @@ macro_rules! setting_keys {
                 Self {
                     $($key: above.$key.or(self.$key),)+
                 }
+            }
+        }
+
+        /// Whether the key called `name`, which exists, is one of paths.
+        pub(super) fn is_path(name: &str) -> bool {
+            match name {
+                $(stringify!($key) => <$type as SettingValue>::IS_PATH,)+
+                _ => unreachable!("`{name}` is not a key"),
             }
         }
 

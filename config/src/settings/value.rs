@@ -71,6 +71,11 @@ impl fmt::Display for PathList {
 
 /// A value that settings can have.
 pub(super) trait SettingValue: Sized {
+    /// Whether it is a count, with a range that depends on the key.
+    const IS_COUNT: bool = false;
+    /// Whether it consists of paths: texts, whatever they look like.
+    const IS_PATH: bool = false;
+
     /// The value that `items` stand for: one, or the members of a list.
     /// `folder` is where relative paths start, if not from the current one.
     fn from_items(items: &[OsString], folder: Option<&Path>) -> Result<Self, String>;
@@ -129,6 +134,8 @@ scalar_settings!(
 );
 
 impl SettingValue for PositiveCount {
+    const IS_COUNT: bool = true;
+
     fn from_items(items: &[OsString], _: Option<&Path>) -> Result<Self, String> {
         single(items)?
             .parse()
@@ -194,6 +201,8 @@ fn path_from(item: &OsStr, folder: Option<&Path>) -> Result<PathBuf, String> {
 }
 
 impl SettingValue for PathBuf {
+    const IS_PATH: bool = true;
+
     fn from_items(items: &[OsString], folder: Option<&Path>) -> Result<Self, String> {
         match items {
             [item] => path_from(item, folder),
@@ -210,6 +219,8 @@ impl SettingValue for PathBuf {
 }
 
 impl SettingValue for PathList {
+    const IS_PATH: bool = true;
+
     fn from_items(items: &[OsString], folder: Option<&Path>) -> Result<Self, String> {
         let paths: Result<_, _> = items.iter().map(|item| path_from(item, folder)).collect();
         paths.map(Self)

@@ -105,6 +105,8 @@ impl Request {
         let notes = [
             notes(&args.generation, &sampling),
             settings.warnings.clone(),
+            planning::idle_chunk(&settings).into_iter().collect(),
+            idle_beside_resident(args, &settings),
         ]
         .concat();
         let eos = &checkpoint.config().eos_token_ids;
@@ -253,6 +255,13 @@ fn notes(args: &GenerationArgs, sampling: &SamplingSettings) -> Vec<String> {
         ));
     }
     notes
+}
+
+fn idle_beside_resident(args: &GenerateArgs, settings: &Settings) -> Vec<String> {
+    let idle = args.reading.resident.then_some(settings);
+    idle.and_then(planning::idle_beside_resident)
+        .into_iter()
+        .collect()
 }
 
 /// The options given, as a layer of settings.

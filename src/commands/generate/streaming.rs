@@ -172,7 +172,7 @@ pub(super) fn plan(
         vocabulary_bytes: planning::vocabulary_bytes(request.tokenizer.as_ref()),
         index_bytes: planning::index_bytes(request.checkpoint.index()),
     };
-    planning::plan(&subject, budget, &request.settings).map_err(|refusal| {
+    planning::plan_with_settings(&subject, budget, &request.settings).map_err(|refusal| {
         CliError::refused_plan(refusal, Positions::Generation, &request.settings)
     })
 }

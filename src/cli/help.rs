@@ -60,6 +60,8 @@ Exit codes:
   3    an output cannot be written
   5    interrupted; the tokens so far and the report (--out, --json) were kept
   130  interrupted with nothing to keep
+Ctrl-C, SIGTERM and a terminal that hangs up (SIGHUP, unless it is ignored)
+interrupt a run; a second Ctrl-C or SIGTERM ends at once.
 A run that fails or is interrupted before its first token still leaves its
 report where --out or --json asked for one; dumps need the whole prompt.
 
@@ -72,7 +74,7 @@ a variable:
   K3_MEMORY K3_PRESET K3_TRUNK_GB K3_CACHE_GB K3_CONTEXT K3_CHUNK K3_THREADS
   K3_ISA K3_ENGINE K3_BLOCK_BYTES K3_PINS K3_POLICY K3_SLOTS K3_LOOKAHEAD
   K3_ATTENTION K3_ROOT (directories, with colons between) K3_TOKENIZER
-  K3_METRICS_LISTEN";
+  K3_METRICS_LISTEN K3_PIN_THREADS";
 
 pub(super) const PLAN_ABOUT: &str = "\
 Show what a run would reserve and read, before anything is reserved.

@@ -1,5 +1,6 @@
 //! What can go wrong on the command line, with exit code and way out.
 
+mod code;
 mod refused;
 
 use std::error::Error;
@@ -15,12 +16,10 @@ use k3_config::{Bytes, ConfigError, GroupError, Headroom, Origin, PlanRefusal, S
 use k3_formats::FormatError;
 use k3_io::{EngineError, IoError};
 use k3_kernels::Isa;
-use k3_models::ModelError;
 use k3_runtime::{RunError, SampleError};
 use k3_tokenizer::TokenizerError;
 
 use crate::cli::values::available_isas;
-use crate::exit::Exit;
 use crate::inputs::IdsError;
 use crate::stdout::STDOUT;
 use refused::too_small;
@@ -169,10 +168,12 @@ pub(crate) enum CliError {
         directory: PathBuf,
     },
     /// An output that cannot be written.
-    #[error("{path}: cannot be written")]
+    #[error("{path}: cannot be written{}", by(*named))]
     NotWritable {
         /// The file, or "standard output".
         path: PathBuf,
+        /// The option that names it.
+        named: Option<&'static str>,
         /// The system's reason.
         source: io::Error,
     },
@@ -459,32 +460,6 @@ impl CliError {
         }
     }
 
-    /// The exit code that goes with the error.
-    pub(crate) fn exit(&self) -> Exit {
-        match self {
-            Self::Several { first, .. } => first.exit(),
-            Self::Io(error) => io_exit(error),
-            Self::Format(error) => format_exit(error),
-            Self::NotWritable { .. } => Exit::NotWritable,
-            Self::OutputClosed => Exit::Done,
-            Self::Interrupted | Self::MeasuringInterrupted => Exit::Interrupted,
-            Self::Bench(BenchError::NothingStreams) => Exit::Refused,
-            Self::Bench(BenchError::Run(error)) => run_exit(error),
-            Self::Bench(_) => Exit::Failed,
-            Self::Measure(MeasureError::Run(error)) => run_exit(error),
-            Self::Measure(MeasureError::Memory(_)) => Exit::Failed,
-            Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
-            Self::Run(error) => run_exit(error),
-            Self::Stream(_)
-            | Self::Engine(_)
-            | Self::Group(_)
-            | Self::NotEntered { .. }
-            | Self::NotStarted { .. }
-            | Self::Watch(_) => Exit::Failed,
-            _ => Exit::Refused,
-        }
-    }
-
     /// What the user can do, where the message does not say so itself.
     pub(crate) fn way_out(&self) -> Option<String> {
         let text = match self {
@@ -517,17 +492,6 @@ impl CliError {
             Self::NoVocabularyNamed => VOCABULARY_SOURCE.to_owned(),
             Self::InputTooLarge { .. } => "check that this is the file that was meant".to_owned(),
             Self::NotUtf8 { .. } => "convert the file to UTF-8".to_owned(),
-            Self::OutputIsInput { .. } => "name another file".to_owned(),
-            Self::OutputInCheckpoint { .. } => {
-                "name a file that is called otherwise or lies elsewhere".to_owned()
-            }
-            Self::SameOutput { .. } => "name two files".to_owned(),
-            Self::NotWritable { path, .. } if path == Path::new(STDOUT) => {
-                "check that what it goes to has room".to_owned()
-            }
-            Self::NotWritable { .. } => {
-                "check that the directory exists, may be written and has room".to_owned()
-            }
             Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \
                                          without --all-positions"
                 .to_owned(),
@@ -555,9 +519,28 @@ impl CliError {
             | Self::Run(RunError::Format(FormatError::Config { .. })) => {
                 "use the config.json that came with the shards, or name it with --config".to_owned()
             }
-            _ => return self.plan_way_out(),
+            _ => return self.output_way_out().or_else(|| self.plan_way_out()),
         };
         Some(text)
+    }
+
+    /// The same of outputs.
+    fn output_way_out(&self) -> Option<String> {
+        let text = match self {
+            Self::OutputIsInput { .. } => "name another file",
+            Self::OutputInCheckpoint { .. } => {
+                "name a file that is called otherwise or lies elsewhere"
+            }
+            Self::SameOutput { .. } => "name two files",
+            Self::NotWritable { path, .. } if path == Path::new(STDOUT) => {
+                "check that what it goes to has room"
+            }
+            Self::NotWritable { .. } => {
+                "check that the directory exists, may be written and has room"
+            }
+            _ => return None,
+        };
+        Some(text.to_owned())
     }
 
     /// What a disk is measured with.
@@ -582,49 +565,5 @@ fn another_address(kind: io::ErrorKind) -> Option<&'static str> {
         }
         io::ErrorKind::PermissionDenied => Some("take a port from 1024 on"),
         _ => None,
-    }
-}
-
-/// Refusals come before anything has run; the rest are failures.
-fn run_exit(error: &RunError) -> Exit {
-    match error {
-        RunError::DoesNotFit { .. }
-        | RunError::ContextPositions { .. }
-        | RunError::ThreadCount { .. } => Exit::Refused,
-        RunError::Io(error) => io_exit(error),
-        RunError::Format(error) => format_exit(error),
-        RunError::Model(model) => match model {
-            ModelError::Poisoned { .. }
-            | ModelError::NonFinite { .. }
-            | ModelError::NonFiniteLogit { .. } => Exit::Failed,
-            _ => Exit::Refused,
-        },
-        RunError::Cancelled => Exit::Interrupted,
-        _ => Exit::Failed,
-    }
-}
-
-/// A configuration is refused; a damaged file is a failure.
-fn format_exit(error: &FormatError) -> Exit {
-    match error {
-        FormatError::Config { .. } => Exit::Refused,
-        _ => Exit::Failed,
-    }
-}
-
-/// What is not there was named wrongly; what is there and cannot be read is a
-/// failure.
-fn io_exit(error: &IoError) -> Exit {
-    match error {
-        IoError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::Refused,
-        IoError::NotAFile { .. }
-        | IoError::NoDirectory { .. }
-        | IoError::NotADirectory { .. }
-        | IoError::NoSuchFile { .. }
-        | IoError::NoShards { .. }
-        | IoError::MissingShards { .. }
-        | IoError::TooLarge { .. } => Exit::Refused,
-        IoError::Format(error) => format_exit(error),
-        _ => Exit::Failed,
     }
 }

@@ -1,18 +1,20 @@
-//! Ctrl-C and a request to terminate: the first asks the run to stop, the
-//! second ends the program.
+//! Ctrl-C, a request to terminate and a terminal that hangs up: the first asks
+//! the run to stop, the second ends the program.
 //!
-//! A terminal that hangs up is not caught: whoever ignores that signal (nohup)
-//! has it ignored here too.
+//! A terminal hangs up once for the kernel and once for the shell, and nobody
+//! is in a hurry then: that signal is never the second. Whoever has it ignored
+//! (nohup) has it ignored here too.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k3_runtime::Cancel;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::process;
 
 /// Files that are not complete yet, removed when the program ends at once.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -20,20 +22,25 @@ static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// What else is done when the program ends at once.
 static LAST_ACT: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
-/// Makes SIGINT (Ctrl-C) or SIGTERM request `cancel`, and a second one exit.
+/// Makes SIGINT (Ctrl-C), SIGTERM or SIGHUP request `cancel`, and a second one of
+/// the first two exit.
 ///
 /// # Errors
 ///
 /// The system refuses the handlers or their thread.
 pub(crate) fn install(cancel: &Cancel) -> Result<(), CliError> {
     let cancel = cancel.clone();
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::Signal)?;
+    let mut caught = vec![SIGINT, SIGTERM];
+    if !process::ignores(SIGHUP) {
+        caught.push(SIGHUP);
+    }
+    let mut signals = Signals::new(caught).map_err(CliError::Signal)?;
     let wait = move || {
         let mut arrived = signals.forever();
         if arrived.next().is_some() {
             cancel.request();
         }
-        if arrived.next().is_some() {
+        if arrived.any(|signal| signal != SIGHUP) {
             with_unfinished(|paths| paths.drain(..).for_each(remove));
             if let Some(act) = last_act().take() {
                 act();

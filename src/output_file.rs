@@ -23,6 +23,8 @@ const NAME_TRIES_MAX: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     target: PathBuf,
+    /// The option that names it.
+    option: Option<&'static str>,
     /// The unfinished file, when there is one.
     unfinished: Option<PathBuf>,
     writer: BufWriter<File>,
@@ -37,6 +39,7 @@ impl OutputFile {
     pub(crate) fn create(path: &Path) -> Result<Self, CliError> {
         let fail = |source| CliError::NotWritable {
             path: path.to_owned(),
+            named: None,
             source,
         };
         match fs::metadata(path) {
@@ -53,6 +56,7 @@ impl OutputFile {
                 let file = OpenOptions::new().write(true).open(path).map_err(fail)?;
                 Ok(Self {
                     target: path.to_owned(),
+                    option: None,
                     unfinished: None,
                     writer: BufWriter::new(file),
                 })
@@ -61,6 +65,26 @@ impl OutputFile {
                 Self::beside(path.to_owned()).map_err(fail)
             }
             Err(error) => Err(fail(error)),
+        }
+    }
+
+    /// The same, as `option` asks for it: an error names that too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create`].
+    pub(crate) fn create_as(option: &'static str, path: &Path) -> Result<Self, CliError> {
+        match Self::create(path) {
+            Ok(mut file) => {
+                file.option = Some(option);
+                Ok(file)
+            }
+            Err(CliError::NotWritable { path, source, .. }) => Err(CliError::NotWritable {
+                path,
+                named: Some(option),
+                source,
+            }),
+            Err(error) => Err(error),
         }
     }
 
@@ -81,6 +105,7 @@ impl OutputFile {
                     note_unfinished(&unfinished);
                     return Ok(Self {
                         target,
+                        option: None,
                         unfinished: Some(unfinished),
                         writer: BufWriter::new(file),
                     });
@@ -142,6 +167,7 @@ impl OutputFile {
     fn fault(&self, source: io::Error) -> CliError {
         CliError::NotWritable {
             path: self.target.clone(),
+            named: self.option,
             source,
         }
     }

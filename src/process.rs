@@ -50,9 +50,32 @@ fn parse_major_faults(stat: &str) -> Option<u64> {
     fields.split_whitespace().nth(9)?.parse().ok()
 }
 
+/// Whether this process ignores `signal`, as of now; not known is no.
+pub(crate) fn ignores(signal: i32) -> bool {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&text, signal)
+}
+
+fn ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let bit = u32::try_from(signal - 1).ok();
+    let bit = bit.and_then(|bit| 1u64.checked_shl(bit));
+    mask.zip(bit).is_some_and(|(mask, bit)| mask & bit != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_are_counted_from_one() {
+        let status = "Name:\tk3\nSigIgn:\t0000000000001001\n";
+        for (signal, want) in [(1, true), (13, true), (2, false), (15, false), (0, false)] {
+            assert_eq!(ignored(status, signal), want, "{signal}");
+        }
+        assert!(!ignored("", 1) && !ignored("SigIgn:\tx\n", 1));
+    }
 
     #[test]
     fn both_kinds_of_pages_count() {

@@ -79,31 +79,41 @@ fn note_options(warnings: &mut Vec<String>) {
 ///
 /// The first that is not, with what names it.
 pub(crate) fn check_places(settings: &Settings) -> Result<(), CliError> {
-    let bad = |path: &Path, reason, named| {
-        let path = path.to_owned();
-        CliError::BadPath {
-            path,
-            reason,
-            named,
-        }
-    };
-    if let Some(roots) = &settings.root {
-        let missing = roots.value.0.iter().find(|root| !root.is_dir());
-        if let Some(root) = missing {
-            let reason = if root.exists() {
-                "is not a directory"
-            } else {
-                "no such directory"
-            };
-            return Err(bad(root, reason, roots.origin.spelled("root")));
-        }
-    }
+    check_roots(settings)?;
     match &settings.tokenizer {
         Some(place) if !place.value.exists() => {
             let named = place.origin.spelled("tokenizer");
-            Err(bad(&place.value, "no such file or directory", named))
+            Err(bad_path(&place.value, "no such file or directory", named))
         }
         _ => Ok(()),
+    }
+}
+
+/// The same of the directories alone.
+///
+/// # Errors
+///
+/// The first that is not there.
+pub(crate) fn check_roots(settings: &Settings) -> Result<(), CliError> {
+    let Some(roots) = &settings.root else {
+        return Ok(());
+    };
+    let Some(root) = roots.value.0.iter().find(|root| !root.is_dir()) else {
+        return Ok(());
+    };
+    let reason = if root.exists() {
+        "is not a directory"
+    } else {
+        "no such directory"
+    };
+    Err(bad_path(root, reason, roots.origin.spelled("root")))
+}
+
+fn bad_path(path: &Path, reason: &'static str, named: String) -> CliError {
+    CliError::BadPath {
+        path: path.to_owned(),
+        reason,
+        named,
     }
 }
 

@@ -43,6 +43,7 @@ fn fault(source: io::Error) -> CliError {
     } else {
         CliError::NotWritable {
             path: PathBuf::from(STDOUT),
+            named: None,
             source,
         }
     }

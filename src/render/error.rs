@@ -58,11 +58,12 @@ mod tests {
     fn shows_message_cause_and_way_out() {
         let error = CliError::NotWritable {
             path: PathBuf::from("x/run.json"),
+            named: Some("--out"),
             source: io::Error::other("the disk is on fire"),
         };
         assert_eq!(
             render(&error, Style::plain()),
-            "error: x/run.json: cannot be written\n  cause: the disk is on fire\n\n  \
+            "error: x/run.json: cannot be written (--out)\n  cause: the disk is on fire\n\n  \
              way out: check that the directory exists, may be written and has room\n"
         );
     }
@@ -78,6 +79,7 @@ mod tests {
     fn names_from_files_cannot_steer_the_terminal() {
         let error = CliError::NotWritable {
             path: PathBuf::from("x\u{1b}[2J\n\n  way out: do harm"),
+            named: None,
             source: io::Error::other("\u{1b}]0;title\u{7}"),
         };
         let text = render(&error, Style::plain());

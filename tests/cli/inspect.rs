@@ -166,3 +166,60 @@ fn no_directory_is_an_error() {
     let said = refusal(2, &["inspect", &tiny(), "--root", "/no/such/root"]);
     assert!(said.contains("/no/such/root"), "{said}");
 }
+
+#[test]
+fn without_a_configuration_no_attention_is_invented() {
+    let dir = copy();
+    std::fs::remove_file(dir.path().join("config.json")).unwrap();
+    let without = census(dir.path());
+    let layers = without["layers"].as_array().unwrap();
+    assert!(!layers.is_empty());
+    assert!(
+        layers.iter().all(|layer| layer["attention"] == "?"),
+        "{without}"
+    );
+    let kinds = without["kinds"].to_string();
+    assert!(!kinds.contains("kda") && !kinds.contains("mla"), "{kinds}");
+    assert!(kinds.contains("\"attention\""), "{kinds}");
+    let with = census(&fixture("tiny"));
+    let told: Vec<_> = with["layers"].as_array().unwrap().iter().collect();
+    assert!(told.iter().any(|layer| layer["attention"] == "mla"));
+    assert!(told.iter().all(|layer| layer["attention"] != "?"));
+}
+
+#[test]
+fn further_folders_come_from_option_variable_and_file_as_for_a_run() {
+    let (model, other) = (copy(), tempfile::tempdir().unwrap());
+    let moved = shard(model.path(), 3);
+    std::fs::rename(&moved, other.path().join(moved.file_name().unwrap())).unwrap();
+    let path = model.path().display().to_string();
+    let root = other.path().display().to_string();
+    let file = other.path().join("k3.toml");
+    let with = |args: &[&str], name: &str, value: &str| {
+        let mut command = crate::common::k3();
+        command.args(["inspect", &path]).args(args).env(name, value);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    assert_eq!(with(&[], "K3_NONE", "").0, Some(1));
+    assert_eq!(with(&["--root", &root], "K3_NONE", "").0, Some(0));
+    assert_eq!(with(&[], "K3_ROOT", &root).0, Some(0));
+    std::fs::write(&file, format!("root = [\"{root}\"]\n")).unwrap();
+    assert_eq!(with(&[], "K3_SETTINGS", file.to_str().unwrap()).0, Some(0));
+    // Those that do not exist, named as a run names them.
+    for (args, name, by) in [
+        (&["--root", "/no/such"][..], "K3_NONE", "--root"),
+        (&[], "K3_ROOT", "K3_ROOT"),
+    ] {
+        let (code, said) = with(args, name, "/no/such");
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("/no/such") && said.contains(by), "{said}");
+        let mut run = crate::common::k3();
+        run.args([&path, "--ids", "3"])
+            .args(args)
+            .env(name, "/no/such");
+        let run = String::from_utf8(run.output().unwrap().stderr).unwrap();
+        assert_eq!(said, run);
+    }
+}

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: what was made is kept, and the end comes quickly.
+//! Ctrl-C, SIGTERM and SIGHUP: what was made is kept, and the end comes quickly.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -332,4 +332,63 @@ fn a_long_streamed_sweep_ends_within_a_second_with_a_partial_report() {
         );
         assert_eq!(names(dir.path()), ["run.json"]);
     }
+}
+
+/// A run of many tokens whose report goes to `out`, once it has shown some.
+fn start_many_tokens(command: &mut Command, out: &str) -> Child {
+    let args = ["--ids", "3,4,5", "--gen", "1000000", "--context", "2000000"];
+    command
+        .args([&tiny(), "--out", out, "--ignore-eos"])
+        .args(args);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 16];
+    let stdout = child.stdout.as_mut().unwrap();
+    stdout.read_exact(&mut first).unwrap();
+    child
+}
+
+/// The exit code of `child`, whose output nobody keeps.
+fn code_of(mut child: Child) -> Option<i32> {
+    let mut stdout = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    let (code, _) = wait(&mut child);
+    reader.join().unwrap().unwrap();
+    code
+}
+
+#[test]
+fn a_terminal_that_hangs_up_interrupts_as_often_as_it_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run.json").display().to_string();
+    let child = start_many_tokens(&mut program(), &out);
+    // The kernel says it, and the shell says it again.
+    (0..3).for_each(|_| send(&child, "-HUP"));
+    assert_eq!(code_of(child), Some(5));
+    let report = json(&std::fs::read(&out).unwrap());
+    assert_eq!(report["stop_reason"], "interrupted");
+    assert!(!ids_of(&report["generated_ids"]).is_empty());
+}
+
+#[test]
+fn a_hang_up_that_is_ignored_stays_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run.json").display().to_string();
+    let mut command = in_clean_environment(Command::new("sh"));
+    let k3 = program().get_program().to_owned();
+    command
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(k3);
+    let mut child = start_many_tokens(&mut command, &out);
+    send(&child, "-HUP");
+    // It goes on: there is more to read than a pipe holds.
+    let mut more = vec![0; 200_000];
+    let stdout = child.stdout.as_mut().unwrap();
+    stdout.read_exact(&mut more).unwrap();
+    assert!(child.try_wait().unwrap().is_none());
+    interrupt(&child);
+    assert_eq!(code_of(child), Some(5));
 }

@@ -483,3 +483,35 @@ fn standard_output_that_is_full_is_an_error() {
         assert!(said.contains("standard output"), "{said}");
     }
 }
+
+#[test]
+fn each_output_that_fails_is_told_once_with_its_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run.json").display().to_string();
+    let said = |args: &[&str]| {
+        let output = run(&[&[tiny().as_str(), "--ids", "3", "-n", "1"], args].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        said
+    };
+    let one = said(&["-o", &out, "--dump-logits", "/dev/full"]);
+    assert_eq!(one.matches("cannot be written").count(), 1, "{one}");
+    // Who reads the report alone is told there.
+    let report = crate::common::json(&std::fs::read(&out).unwrap());
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains("/dev/full: cannot be written (--dump-logits)"),
+        "{notes}"
+    );
+    let full = OPTIONS.map(|option| [option, "/dev/full"]).concat();
+    let all = said(&full);
+    for option in OPTIONS {
+        let told = format!("/dev/full: cannot be written ({option})");
+        assert_eq!(all.matches(&told).count(), 1, "{all}");
+        let said = refusal(3, &[&tiny(), "--ids", "3", option, "/no/such/file"]);
+        assert!(
+            said.contains(&format!("cannot be written ({option})")),
+            "{said}"
+        );
+    }
+}

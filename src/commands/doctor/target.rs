@@ -179,6 +179,7 @@ impl Scratch {
         let path = directory.join(name);
         let fail = |source: io::Error| CliError::NotWritable {
             path: path.clone(),
+            named: Some("--scratch"),
             source,
         };
         let file = OpenOptions::new()

@@ -96,8 +96,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
         failed,
     } = ended.map_err(nothing_to_keep)?;
     let unwritten = done.outputs.commit_dumps(&done.trace);
-    done.notes.extend(unwritten);
-    let report = summary::report(&run, &model, &done, streaming);
+    done.notes.extend(unwritten.iter().cloned());
+    let mut report = summary::report(&run, &model, &done, streaming);
     let shown = if args.output.json && !done.output_closed {
         Stdout.write(summary::json(&report).as_bytes())
     } else {
@@ -105,6 +105,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     };
     let failures = done.outputs.commit_report(&report);
     if !args.output.quiet {
+        // What could not be written is an error below, and no note beside it.
+        report.notes.retain(|note| !unwritten.contains(note));
         render::report::print(&report, args.output.per_token, Style::detect());
     }
     // What the run ended with, then each output that could not be written.

@@ -29,11 +29,15 @@ impl Outputs {
     /// one; nothing has been opened then.
     pub(super) fn create(args: &OutputArgs, inputs: &Inputs) -> Result<Self, CliError> {
         guard::check(args, inputs)?;
-        let create = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::create).transpose();
+        let create = |option, path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| OutputFile::create_as(option, path))
+                .transpose()
+        };
         Ok(Self {
-            report: create(&args.out)?,
-            logits: create(&args.dump_logits)?,
-            trace: create(&args.dump_trace)?,
+            report: create("--out", &args.out)?,
+            logits: create("--dump-logits", &args.dump_logits)?,
+            trace: create("--dump-trace", &args.dump_trace)?,
             failures: Vec::new(),
         })
     }

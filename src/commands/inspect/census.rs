@@ -44,7 +44,8 @@ pub(super) struct Census {
     #[serde(skip)]
     layer_sums: BTreeMap<u16, LayerSums>,
     #[serde(skip)]
-    mla_layers: BTreeSet<u16>,
+    /// By the configuration, if it is there.
+    mla_layers: Option<BTreeSet<u16>>,
 }
 
 /// One kind of tensor.
@@ -59,7 +60,8 @@ pub(super) struct KindRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct LayerRow {
     pub(super) layer: u16,
-    /// `kda`, `mla`, or neither if its matrices are not there.
+    /// `kda`, `mla`, `?` without a configuration that tells, or none if its
+    /// matrices are not there.
     pub(super) attention: Option<&'static str>,
     /// `dense`, `moe`, or neither.
     pub(super) mlp: Option<&'static str>,
@@ -132,7 +134,7 @@ impl Census {
             problems: Vec::new(),
             sums: BTreeMap::new(),
             layer_sums: BTreeMap::new(),
-            mla_layers: mla_layers.unwrap_or_default(),
+            mla_layers,
         }
     }
 
@@ -161,7 +163,10 @@ impl Census {
             kind,
             layer,
             expert,
-        } = place(name, |layer| mla_layers.contains(&layer));
+        } = place(name, |layer| {
+            let layers = mla_layers.as_ref()?;
+            Some(layers.contains(&layer))
+        });
         self.tensor_count += 1;
         self.tensor_bytes += tensor.bytes;
         let sum = self.sums.entry(kind).or_default();
@@ -248,7 +253,7 @@ impl LayerSums {
 
     fn row(&self, layer: u16) -> LayerRow {
         let has = |kind| self.kinds.contains(&kind);
-        let pick = |found: [(Kind, &'static str); 2]| {
+        let pick = |found: [(Kind, &'static str); 3]| {
             found
                 .into_iter()
                 .find(|(kind, _)| has(*kind))
@@ -257,7 +262,11 @@ impl LayerSums {
         let is_moe = has(Kind::Router) || has(Kind::Experts) || has(Kind::SharedExperts);
         LayerRow {
             layer,
-            attention: pick([(Kind::MlaAttention, "mla"), (Kind::KdaAttention, "kda")]),
+            attention: pick([
+                (Kind::MlaAttention, "mla"),
+                (Kind::KdaAttention, "kda"),
+                (Kind::Attention, "?"),
+            ]),
             mlp: if is_moe {
                 Some("moe")
             } else {

@@ -33,7 +33,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// A root that is no directory, or a directory that cannot be listed.
+    /// A directory that cannot be listed.
     pub(super) fn gather(
         directory: &Path,
         roots: &[PathBuf],
@@ -50,9 +50,6 @@ impl Files {
         };
         let config = config.map_or_else(|| directory.join(CONFIG_NAME), Path::to_owned);
         files.read_config(&config);
-        if let Some(root) = roots.iter().find(|root| !root.is_dir()) {
-            return Err(IoError::NoDirectory { path: root.clone() }.into());
-        }
         let places: Vec<&Path> = std::iter::once(directory)
             .chain(roots.iter().map(PathBuf::as_path))
             .collect();

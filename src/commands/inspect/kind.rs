@@ -26,6 +26,8 @@ pub(super) enum Kind {
     KdaAttention,
     /// Matrices of latent attention.
     MlaAttention,
+    /// Matrices of an attention that only the configuration tells.
+    Attention,
     /// Matrices of a dense MLP.
     DenseMlp,
     /// Which experts run.
@@ -48,10 +50,11 @@ pub(super) enum Kind {
 
 impl Kind {
     /// All kinds, in the order they are shown in.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Embedding,
         Self::KdaAttention,
         Self::MlaAttention,
+        Self::Attention,
         Self::DenseMlp,
         Self::Router,
         Self::LatentProjections,
@@ -69,6 +72,7 @@ impl Kind {
             Self::Embedding => "embedding",
             Self::KdaAttention => "trunk: KDA attention",
             Self::MlaAttention => "trunk: MLA attention",
+            Self::Attention => "trunk: attention",
             Self::DenseMlp => "trunk: dense MLP",
             Self::Router => "trunk: routers",
             Self::LatentProjections => "trunk: latent projections",
@@ -87,6 +91,7 @@ impl Kind {
             self,
             Self::KdaAttention
                 | Self::MlaAttention
+                | Self::Attention
                 | Self::DenseMlp
                 | Self::Router
                 | Self::LatentProjections
@@ -106,9 +111,9 @@ pub(super) struct Place {
     pub(super) expert: Option<u16>,
 }
 
-/// Where the tensor `name` belongs. `is_mla` tells the attention of a layer:
-/// both kinds have an output and a gate of the same name.
-pub(super) fn place(name: &str, is_mla: impl Fn(u16) -> bool) -> Place {
+/// Where the tensor `name` belongs. `is_mla` tells the attention of a layer, where
+/// somebody knows: both kinds have an output and a gate of the same name.
+pub(super) fn place(name: &str, is_mla: impl Fn(u16) -> Option<bool>) -> Place {
     let of = |kind| Place {
         kind,
         layer: None,
@@ -145,7 +150,7 @@ pub(super) fn place(name: &str, is_mla: impl Fn(u16) -> bool) -> Place {
     }
 }
 
-fn kind_in_layer(rest: &str, is_mla: bool) -> Kind {
+fn kind_in_layer(rest: &str, is_mla: Option<bool>) -> Kind {
     if VECTOR_ENDS.iter().any(|end| rest.ends_with(end)) {
         return Kind::Vectors;
     }
@@ -156,10 +161,10 @@ fn kind_in_layer(rest: &str, is_mla: bool) -> Kind {
         (".block_sparse_moe.shared_experts.", Kind::SharedExperts),
         (
             ".self_attn.",
-            if is_mla {
-                Kind::MlaAttention
-            } else {
-                Kind::KdaAttention
+            match is_mla {
+                Some(true) => Kind::MlaAttention,
+                Some(false) => Kind::KdaAttention,
+                None => Kind::Attention,
             },
         ),
     ];
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
 
     fn kind(name: &str) -> Kind {
-        place(name, |layer| layer == 3).kind
+        place(name, |layer| Some(layer == 3)).kind
     }
 
     #[test]
@@ -206,6 +211,8 @@ mod tests {
             kind("model.layers.3.self_attn.o_proj.weight"),
             Kind::MlaAttention
         );
+        let unknown = place("model.layers.3.self_attn.o_proj.weight", |_| None);
+        assert_eq!(unknown.kind, Kind::Attention);
         assert_eq!(kind("language_model.lm_head.weight"), Kind::OutputHead);
         assert_eq!(kind("model.embed_tokens.weight"), Kind::Embedding);
         assert_eq!(kind("vision_tower.patch_embed.proj.weight"), Kind::Vision);
@@ -215,7 +222,7 @@ mod tests {
     #[test]
     fn experts_have_layer_and_number() {
         let name = "language_model.model.layers.92.block_sparse_moe.experts.895.w2.weight_scale";
-        let found = place(name, |_| false);
+        let found = place(name, |_| None);
         assert_eq!(
             (found.kind, found.layer, found.expert),
             (Kind::Experts, Some(92), Some(895))

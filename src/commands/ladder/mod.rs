@@ -63,7 +63,11 @@ pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
         rungs,
         notes,
     } = plan(args)?;
-    let output = args.out.as_deref().map(OutputFile::create).transpose()?;
+    let output = args
+        .out
+        .as_deref()
+        .map(|out| OutputFile::create_as("--out", out))
+        .transpose()?;
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let program = std::env::current_exe().map_err(CliError::Watch)?;

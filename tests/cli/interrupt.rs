@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use k3_testkit::TinySpec;
+use k3_testkit::{TinySpec, gates};
 
 use crate::common::{count_of, ids_of, in_clean_environment, json, names, program, tiny};
 
@@ -351,6 +351,13 @@ fn start_many_tokens(command: &mut Command, out: &str) -> Child {
     child
 }
 
+/// Whether this process, and so what it starts, ignores SIGHUP.
+fn hangups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap() & 1 != 0
+}
+
 /// The exit code of `child`, whose output nobody keeps.
 fn code_of(mut child: Child) -> Option<i32> {
     let mut stdout = child.stdout.take().unwrap();
@@ -362,6 +369,10 @@ fn code_of(mut child: Child) -> Option<i32> {
 
 #[test]
 fn a_terminal_that_hangs_up_interrupts_as_often_as_it_says_so() {
+    if hangups_are_ignored() {
+        gates::not_run("hang-ups are ignored here, and whatever is started ignores them too");
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run.json").display().to_string();
     let child = start_many_tokens(&mut program(), &out);
@@ -371,24 +382,4 @@ fn a_terminal_that_hangs_up_interrupts_as_often_as_it_says_so() {
     let report = json(&std::fs::read(&out).unwrap());
     assert_eq!(report["stop_reason"], "interrupted");
     assert!(!ids_of(&report["generated_ids"]).is_empty());
-}
-
-#[test]
-fn a_hang_up_that_is_ignored_stays_ignored() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("run.json").display().to_string();
-    let mut command = in_clean_environment(Command::new("sh"));
-    let k3 = program().get_program().to_owned();
-    command
-        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
-        .arg(k3);
-    let mut child = start_many_tokens(&mut command, &out);
-    send(&child, "-HUP");
-    // It goes on: there is more to read than a pipe holds.
-    let mut more = vec![0; 200_000];
-    let stdout = child.stdout.as_mut().unwrap();
-    stdout.read_exact(&mut more).unwrap();
-    assert!(child.try_wait().unwrap().is_none());
-    interrupt(&child);
-    assert_eq!(code_of(child), Some(5));
 }

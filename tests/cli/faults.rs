@@ -447,23 +447,38 @@ fn an_unprivileged_user_with_little_lockable_memory_is_told() {
     assert!(fallbacks.contains("RLIMIT_MEMLOCK"), "{fallbacks}");
 }
 
-/// Runs the program in a memory group of `limit` bytes of its own.
-fn in_memory_group(limit: &str, args: &[String]) -> Option<Output> {
+/// Runs the program in a memory group of `limit` bytes, in which another process
+/// holds `taken` bytes by then.
+fn in_memory_group(limit: u64, taken: u64, args: &[String]) -> Option<Output> {
     let script = r#"
         own() { sed -n "s/^$1:\(.*\)$/\1/p" /proc/self/cgroup; }
         if [ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ]; then
             base=/sys/fs/cgroup/memory; group=$(own '[0-9]*:memory'); file=memory.limit_in_bytes
+            usage=memory.usage_in_bytes
         else
             base=/sys/fs/cgroup; group=$(own '0:'); file=memory.max
+            usage=memory.current
         fi
         [ -d "$base$group" ] && base=$base$group
         dir=$base/k3-test-$$
         mkdir "$dir" || exit 90
-        trap 'rmdir "$dir"' EXIT
+        trap 'for id in $(cat "$dir/cgroup.procs"); do kill -9 $id; done
+            until rmdir "$dir"; do sleep 0.05; done 2>/dev/null' EXIT
         echo "$LIMIT" > "$dir/$file" || exit 90
+        if [ "$TAKEN" -gt 0 ]; then
+            # The last bytes of a stream that does not end yet are held.
+            sh -c 'echo $$ > "$0/cgroup.procs" || exit 90
+                { head -c "$1" /dev/zero; sleep 60; } | tail -c "$1"' \
+                "$dir" "$TAKEN" > /dev/null &
+            for _ in $(seq 400); do
+                [ "$(cat "$dir/$usage")" -ge "$TAKEN" ] && break
+                sleep 0.05
+            done
+            [ "$(cat "$dir/$usage")" -ge "$TAKEN" ] || exit 90
+        fi
         sh -c 'echo $$ > "$0/cgroup.procs" || exit 90; exec "$@"' "$dir" "$@"
     "#;
-    let script = format!("LIMIT={limit}; {script}");
+    let script = format!("LIMIT={limit}; TAKEN={taken}; {script}");
     prepared(&script, Path::new("/"), &binary(), args)
 }
 
@@ -471,7 +486,7 @@ fn in_memory_group(limit: &str, args: &[String]) -> Option<Output> {
 fn a_memory_group_below_the_plan_is_refused_before_the_kernel_ends_the_run() {
     let mut args = run_args(Path::new(&tiny()));
     args.extend(["--memory", "64M"].map(str::to_owned));
-    let Some(output) = in_memory_group("40000000", &args) else {
+    let Some(output) = in_memory_group(40_000_000, 0, &args) else {
         return;
     };
     let said = String::from_utf8_lossy(&output.stderr);
@@ -483,18 +498,36 @@ fn a_memory_group_below_the_plan_is_refused_before_the_kernel_ends_the_run() {
 }
 
 #[test]
+fn what_others_hold_in_a_memory_group_is_not_planned_again() {
+    let mut args = run_args(Path::new(&tiny()));
+    args.extend(["--memory", "64M"].map(str::to_owned));
+    // The plan alone fits twice.
+    let Some(output) = in_memory_group(160_000_000, 120_000_000, &args) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(output.stdout.is_empty());
+    for word in ["the plan reserves", "k3-test-", "lower --memory"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let output = in_memory_group(160_000_000, 20_000_000, &args).unwrap();
+    right(&output);
+}
+
+#[test]
 fn auto_keeps_within_a_memory_group() {
     let mut args = run_args(Path::new(&tiny()));
     args.extend(["--memory", "auto"].map(str::to_owned));
     // What is left of it for a run is not enough for the smallest plan.
-    let Some(output) = in_memory_group("540000000", &args) else {
+    let Some(output) = in_memory_group(540_000_000, 0, &args) else {
         return;
     };
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("smallest plan needs"), "{said}");
 
-    let output = in_memory_group("620000000", &args).unwrap();
+    let output = in_memory_group(620_000_000, 0, &args).unwrap();
     let report = right(&output);
     let memory = &report["streaming"]["memory"];
     let bytes = |key: &str| memory[key].as_u64().unwrap();

@@ -201,11 +201,15 @@ impl CyclingSource {
         })
     }
 
+    /// The blocks and the experts that take turns.
+    pub(super) fn buffers(&self) -> impl Iterator<Item = &[u8]> {
+        let trunk = self.trunk.iter().map(|(_, cycle)| &*cycle.bytes);
+        trunk.chain(self.experts.iter().map(|cycle| &*cycle.bytes))
+    }
+
     /// Bytes of blocks and experts that take turns.
     pub(super) fn buffer_bytes(&self) -> u64 {
-        let trunk = self.trunk.iter().map(|(_, cycle)| cycle.bytes.len());
-        let experts = self.experts.iter().map(|cycle| cycle.bytes.len());
-        trunk.chain(experts).map(|bytes| bytes as u64).sum()
+        self.buffers().map(|bytes| bytes.len() as u64).sum()
     }
 }
 

@@ -6,10 +6,12 @@
 //! of the wall and of the process's processor time are read. What a phase took in
 //! one sweep is the sum of its occurrences; the figures are over sweeps.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use k3_io::{PagePolicy, process_cpu_seconds};
+use k3_models::parallel::{for_each_piece, partition};
 use k3_models::{ExpertDemand, LogitRows, ModelFamily, Phase, Sweep, Workers, WorkspaceSize};
 use k3_runtime::statistics::Spread;
 use k3_runtime::{Cancel, Checkpoint, ComputePool, SweepObserver, forward};
@@ -34,6 +36,8 @@ pub struct DecodeRequest<'a, M> {
     pub checkpoint: &'a Arc<Checkpoint>,
     /// Who computes.
     pub pool: &'a ComputePool,
+    /// Reads memory as fast as the instruction set can.
+    pub read_sums: fn(&[u8]) -> [u64; 8],
     /// Bytes of weights that are gone around in.
     pub buffer_bytes: u64,
     /// Pages they lie in.
@@ -84,6 +88,9 @@ pub struct DecodeFigures {
     pub wall_seconds: Spread,
     /// Processor seconds of a whole sweep, of all threads.
     pub cpu_seconds: Spread,
+    /// Bytes for each processor second while the same weights are only read, before
+    /// each sweep.
+    pub stream_bytes_per_core_second: Spread,
     /// Bytes of weights that took turns.
     pub buffer_bytes: u64,
 }
@@ -204,12 +211,14 @@ pub fn measure<M: ModelFamily>(
     fill_context(request, &mut source, &mut state, &mut workspace, watch)?;
     let at = request.context_positions;
     let mut books = Vec::with_capacity(rounds);
+    let mut streams = Vec::with_capacity(rounds);
     for round in 0..=rounds {
         let sweep = sweep(at + round, 1, LogitRows::Last, model.vocab_size());
         #[allow(clippy::cast_precision_loss, reason = "for a progress bar")]
         let mut told =
             |done: f64| watch(Stage::Measure, (round as f64 + done) / (rounds + 1) as f64);
         let observer = &mut Progress(&mut told);
+        let stream = stream_rate(&source, request);
         let keeper = BookKeeper {
             pool: request.pool,
             book: Mutex::new(Book::new()),
@@ -229,9 +238,10 @@ pub fn measure<M: ModelFamily>(
         book.turn_to(OUTSIDE, 0);
         if round > 0 {
             books.push(book.entries);
+            streams.push(stream);
         }
     }
-    Ok(figures(&books, source.buffer_bytes()))
+    Ok(figures(&books, &streams, source.buffer_bytes()))
 }
 
 /// Positions of the sweeps that fill the context.
@@ -302,7 +312,7 @@ fn sweep(at: usize, count: usize, logit_rows: LogitRows, vocab_size: usize) -> S
 }
 
 /// What the books of several sweeps come to; all name the same phases.
-fn figures(books: &[Entries], buffer_bytes: u64) -> DecodeFigures {
+fn figures(books: &[Entries], streams: &[f64], buffer_bytes: u64) -> DecodeFigures {
     let over = |value: &dyn Fn(&Entries) -> f64| {
         let values: Vec<f64> = books.iter().map(value).collect();
         Spread::of(&values).expect("at least one sweep")
@@ -324,6 +334,24 @@ fn figures(books: &[Entries], buffer_bytes: u64) -> DecodeFigures {
         phases: phases.collect(),
         wall_seconds: over(&|book| book.iter().map(|(_, taken)| taken.wall_seconds).sum()),
         cpu_seconds: over(&|book| book.iter().map(|(_, taken)| taken.cpu_seconds).sum()),
+        stream_bytes_per_core_second: Spread::of(streams).expect("one for each sweep"),
         buffer_bytes,
     }
+}
+
+/// Bytes for each processor second, all weights read once by all threads.
+fn stream_rate<M>(source: &CyclingSource, request: &DecodeRequest<'_, M>) -> f64 {
+    let read_sums = request.read_sums;
+    let before = process_cpu_seconds();
+    let mut bytes = 0;
+    for buffer in source.buffers() {
+        bytes += buffer.len();
+        let pieces = partition(buffer.len(), request.pool.count()).collect();
+        for_each_piece(request.pool, pieces, |piece: Range<usize>| {
+            std::hint::black_box(read_sums(&buffer[piece]));
+        });
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a rate to a few digits")]
+    let bytes = bytes as f64;
+    bytes / (process_cpu_seconds() - before).max(f64::MIN_POSITIVE)
 }

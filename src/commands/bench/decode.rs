@@ -63,6 +63,8 @@ pub(super) struct DecodeReport {
     pub(super) wall_seconds: Spread,
     /// Processor time of a sweep as measured.
     pub(super) cpu_seconds: Spread,
+    /// Bytes for each processor second while weights are only read.
+    pub(super) stream_bytes_per_core_second: Spread,
     /// Core-seconds of a token of the target.
     pub(super) token_core_seconds: f64,
     /// The same by part of the model.
@@ -272,6 +274,7 @@ fn measure(
         model: &prepared.model,
         checkpoint: &prepared.checkpoint,
         pool: &pool,
+        read_sums: prepared.model.kernels().read_sums,
         buffer_bytes: args.buffer.0,
         pages: prepared.pages,
         context_positions: size(args.context),
@@ -331,6 +334,7 @@ fn describe(args: &DecodeArgs, prepared: &Prepared, figures: &DecodeFigures) -> 
         passed: token_core_seconds <= args.limit,
         wall_seconds: figures.wall_seconds,
         cpu_seconds: figures.cpu_seconds,
+        stream_bytes_per_core_second: figures.stream_bytes_per_core_second,
         token_core_seconds,
         parts,
         phases,

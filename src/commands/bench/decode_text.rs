@@ -21,7 +21,15 @@ pub(super) fn render(report: &DecodeReport) -> String {
         report.layers
     )
     .expect(write);
-    let header = ["part", "step", "core s", "share", "sweep ms", "GB/s a core"];
+    let header = [
+        "part",
+        "step",
+        "core s",
+        "share",
+        "sweep ms",
+        "GB/s a core",
+        "of read",
+    ];
     let (large, small): (Vec<&PhaseReport>, Vec<&PhaseReport>) = report
         .phases
         .iter()
@@ -59,8 +67,9 @@ pub(super) fn render(report: &DecodeReport) -> String {
     text
 }
 
-fn facts(report: &DecodeReport) -> [(&'static str, String); 4] {
+fn facts(report: &DecodeReport) -> [(&'static str, String); 5] {
     let spread = &report.cpu_seconds;
+    let stream = &report.stream_bytes_per_core_second;
     [
         (
             "model",
@@ -76,6 +85,15 @@ fn facts(report: &DecodeReport) -> [(&'static str, String); 4] {
                 "{} in memory, in turn; {} positions before",
                 short_bytes(report.buffer_bytes),
                 report.context_positions
+            ),
+        ),
+        (
+            "reading",
+            format!(
+                "{:.1} GB/s a core ({:.1}..{:.1}) where weights are only read",
+                stream.median / GIGA,
+                stream.min / GIGA,
+                stream.max / GIGA
             ),
         ),
         (
@@ -99,17 +117,19 @@ fn percent(report: &DecodeReport, core_seconds: f64) -> String {
 fn row(report: &DecodeReport, phase: &PhaseReport) -> Vec<String> {
     #[allow(clippy::cast_precision_loss, reason = "a rate to a few digits")]
     let rate = phase.weight_bytes as f64 / phase.cpu_seconds.median / GIGA;
+    let of_stream = rate * GIGA / report.stream_bytes_per_core_second.median;
+    let shown = |figure: String| match phase.weight_bytes {
+        0 => String::new(),
+        _ => figure,
+    };
     vec![
         phase.part.to_owned(),
         phase.phase.to_owned(),
         format!("{:.3}", phase.token_core_seconds),
         percent(report, phase.token_core_seconds),
         format!("{:.2}", 1e3 * phase.wall_seconds.median),
-        if phase.weight_bytes > 0 && rate.is_finite() {
-            format!("{rate:.2}")
-        } else {
-            String::new()
-        },
+        shown(format!("{rate:.2}")),
+        shown(format!("{of_stream:.2}")),
     ]
 }
 

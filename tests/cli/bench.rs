@@ -457,7 +457,7 @@ fn kernels_stand_beside_reading_and_have_the_definitions_bits() {
     };
     // Five numbers of positions for each set; what reads weights on both numbers of threads.
     let sets = of("read", 1).len();
-    for kernel in ["bf16", "mxfp4"] {
+    for kernel in ["bf16", "mxfp4", "mxfp4 prepared"] {
         for threads in [1, 2] {
             assert_eq!(of(kernel, threads).len(), 5 * sets, "{kernel} on {threads}");
         }

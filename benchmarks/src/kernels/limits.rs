@@ -3,6 +3,7 @@
 use k3_kernels::Isa;
 use serde::Serialize;
 
+use super::matrix::PREPARED;
 use super::report::Row;
 use crate::fork_join::ForkJoin;
 
@@ -29,6 +30,10 @@ const OF_READ: [(&str, Isa, f64); 4] = [
     ("mxfp4", Isa::Avx2, 0.20),
 ];
 
+/// The same for the product from prepared activations, where the processor adds
+/// products of bytes in one instruction.
+const PREPARED_OF_READ: f64 = 0.38;
+
 /// Least operations with eight positions, to one.
 const OF_ONE_POSITION: [(&str, Isa, f64); 4] = [
     ("bf16", Isa::Avx512, 2.7),
@@ -52,6 +57,12 @@ pub fn of(rows: &[Row], fork_join: &[ForkJoin]) -> Vec<Limit> {
         let found = row.and_then(|row| row.of_read);
         let what = format!("{kernel} T=1 to reading, {isa}");
         limits.extend(found.map(|ratio| least(what, ratio.median, bound)));
+    }
+    if has_byte_products() {
+        let row = find(rows, PREPARED, Isa::Avx512, 1, 1);
+        let found = row.and_then(|row| row.of_read);
+        let what = format!("{PREPARED} T=1 to reading, {}", Isa::Avx512);
+        limits.extend(found.map(|ratio| least(what, ratio.median, PREPARED_OF_READ)));
     }
     for (kernel, isa, bound) in OF_ONE_POSITION {
         let row = find(rows, kernel, isa, 8, 1);
@@ -80,6 +91,17 @@ pub fn of(rows: &[Row], fork_join: &[ForkJoin]) -> Vec<Limit> {
         });
     }
     limits
+}
+
+/// Whether this is a processor whose AVX-512 has VNNI.
+#[cfg(target_arch = "x86_64")]
+fn has_byte_products() -> bool {
+    std::arch::is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_byte_products() -> bool {
+    false
 }
 
 fn find<'r>(

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use k3_kernels::KernelSet;
+use k3_kernels::{KernelSet, MXFP4_GROUP, Mxfp4Group};
 
 use super::{Group, Spec, Work, scalar};
 use crate::rounds::{Compared, Kernel};
@@ -15,6 +15,8 @@ use crate::weights::{
 pub const POSITIONS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Bytes of one call of a read.
 const READ_BYTES: usize = 4 << 20;
+/// The name of an MXFP4 product from prepared activations.
+pub(super) const PREPARED: &str = "mxfp4 prepared";
 /// Rows of a router: the released number of experts.
 const ROUTER_ROWS: usize = 896;
 
@@ -23,6 +25,7 @@ pub(super) fn specs() -> Vec<Spec> {
     let mut specs = vec![read_spec(None)];
     specs.extend(POSITIONS.map(bf16_spec));
     specs.extend(POSITIONS.map(mxfp4_spec));
+    specs.extend(POSITIONS.map(mxfp4_prepared_spec));
     specs.push(router_spec());
     specs
 }
@@ -84,8 +87,32 @@ pub fn mxfp4_spec(positions: usize) -> Spec {
                 set,
                 weights,
                 product: Product::new(MXFP4_CALL_ROWS, MXFP4_COLUMNS, positions),
+                prepared: Vec::new(),
+                chosen: Vec::new(),
             })
         },
+    }
+}
+
+/// The same from activations that are prepared once, as a layer's are for all
+/// its experts.
+#[must_use]
+pub fn mxfp4_prepared_spec(positions: usize) -> Spec {
+    Spec {
+        name: PREPARED,
+        build: |set, weights, positions| {
+            let product = Product::new(MXFP4_CALL_ROWS, MXFP4_COLUMNS, positions);
+            let mut prepared = vec![Mxfp4Group::default(); product.x.len() / MXFP4_GROUP];
+            (set.mxfp4_prepare)(&product.x, &mut prepared);
+            Box::new(Mxfp4 {
+                set,
+                weights,
+                product,
+                prepared,
+                chosen: (0..positions).collect(),
+            })
+        },
+        ..mxfp4_spec(positions)
     }
 }
 
@@ -221,6 +248,10 @@ struct Mxfp4<'w> {
     set: &'static KernelSet,
     weights: &'w Weights,
     product: Product,
+    /// Empty where the product takes the activations as they are.
+    prepared: Vec<Mxfp4Group>,
+    /// All positions, where there are prepared groups.
+    chosen: Vec<usize>,
 }
 
 impl<'w> Mxfp4<'w> {
@@ -232,13 +263,13 @@ impl<'w> Mxfp4<'w> {
             ..
         } = self.product;
         let rows = self.weights.take_mxfp4();
-        black_box((self.set.matmul_mxfp4)(
-            rows.packed,
-            rows.scales,
-            x,
-            positions,
-            out,
-        ));
+        let (packed, scales) = (rows.packed, rows.scales);
+        black_box(if self.prepared.is_empty() {
+            (self.set.matmul_mxfp4)(packed, scales, x, positions, out)
+        } else {
+            let (prepared, chosen) = (&self.prepared, &self.chosen);
+            (self.set.matmul_mxfp4_prepared)(packed, scales, x, prepared, chosen, out)
+        });
         rows
     }
 }

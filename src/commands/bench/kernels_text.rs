@@ -168,12 +168,12 @@ fn push_limits(text: &mut String, limits: &[Limit]) {
     text.push_str(&table::numbers(&header, rows));
 }
 
-/// Ratios with two places, small numbers with their power of ten.
+/// Ratios with three places, small numbers with their power of ten.
 fn figure(value: f64) -> String {
     if value < 1e-3 {
         format!("{value:.1e}")
     } else {
-        format!("{value:.2}")
+        format!("{value:.3}")
     }
 }
 

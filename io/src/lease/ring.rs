@@ -224,7 +224,7 @@ mod tests {
                     let gone = live.swap_remove(index.index(live.len()));
                     ring.release(gone.sequence);
                 }
-                prop_assert!(ring.used_bytes() >= live.iter().map(|a| a.bytes).sum());
+                prop_assert!(ring.used_bytes() >= live.iter().map(|a| a.bytes).sum::<usize>());
             }
             for gone in live {
                 ring.release(gone.sequence);

@@ -76,9 +76,9 @@ pub(crate) struct ResultArgs {
     pub metrics: MetricsArgs,
 }
 
-/// A model whose sweeps are streamed.
+/// A model that is measured, and who computes.
 #[derive(Debug, Args)]
-pub(crate) struct StreamedArgs {
+pub(crate) struct MeasuredArgs {
     /// Checkpoint directory [env: K3_MODEL]
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
@@ -95,6 +95,26 @@ pub(crate) struct StreamedArgs {
     #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 12), allow_negative_numbers = true)]
     pub layers: Option<u64>,
 
+    /// Compute threads [default: all this process may use]
+    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
+    pub threads: Option<u64>,
+
+    /// scalar, avx2 or avx512 [default: the best here]
+    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
+    pub isa: Option<Isa>,
+
+    /// Which processors they run on.
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+}
+
+/// A model whose sweeps are streamed.
+#[derive(Debug, Args)]
+pub(crate) struct StreamedArgs {
+    /// The model, and who computes.
+    #[command(flatten)]
+    pub measured: MeasuredArgs,
+
     /// How much memory a streamed sweep takes.
     #[command(flatten)]
     pub memory: MemoryArgs,
@@ -106,14 +126,6 @@ pub(crate) struct StreamedArgs {
     /// Reader: auto, uring or pread [default: auto]
     #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
     pub engine: Option<EngineChoice>,
-
-    /// Compute threads [default: all this process may use]
-    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
-    pub threads: Option<u64>,
-
-    /// Which processors they run on.
-    #[command(flatten)]
-    pub placement: PlacementArgs,
 }
 
 /// A measurement of overlap.
@@ -205,21 +217,9 @@ pub(crate) struct PrefillArgs {
 /// A measurement of a token's arithmetic.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeArgs {
-    /// Checkpoint directory [env: K3_MODEL]
-    #[arg(value_name = "MODEL")]
-    pub model: Option<PathBuf>,
-
-    /// Further directory that holds shards (repeatable)
-    #[arg(long = "root", value_name = "DIR")]
-    pub roots: Vec<PathBuf>,
-
-    /// Use this config.json instead of the checkpoint's
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// Measure only the first N layers
-    #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 12), allow_negative_numbers = true)]
-    pub layers: Option<u64>,
+    /// The model, and who computes.
+    #[command(flatten)]
+    pub measured: MeasuredArgs,
 
     /// Tell a token's time for the model of this config.json
     ///
@@ -252,14 +252,6 @@ pub(crate) struct DecodeArgs {
         default_value = "1.25G", hide_default_value = true, allow_hyphen_values = true)]
     pub buffer: Bytes,
 
-    /// Compute threads [default: all this process may use]
-    #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
-    pub threads: Option<u64>,
-
-    /// scalar, avx2 or avx512 [default: the best here]
-    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
-    pub isa: Option<Isa>,
-
     /// Settings file (TOML) [env: K3_SETTINGS]
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
@@ -267,10 +259,6 @@ pub(crate) struct DecodeArgs {
     /// What a missed limit comes to.
     #[command(flatten)]
     pub check: CheckArgs,
-
-    /// Which processors they run on.
-    #[command(flatten)]
-    pub placement: PlacementArgs,
 
     /// Where the result goes.
     #[command(flatten)]

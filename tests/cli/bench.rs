@@ -210,6 +210,26 @@ fn no_part_of_a_model_counts_as_nothing() {
 }
 
 #[test]
+fn every_measurement_computes_as_it_is_told() {
+    let tiny = tiny();
+    let scalar = ["--isa", "scalar", "--rounds", "1", "--json"];
+    let report = json(&stdout_of(&overlap(
+        &[&["--positions", "1"], &scalar[..]].concat(),
+    )));
+    assert_eq!(report["execution"]["isa"], "scalar");
+    for what in ["decode", "prefill"] {
+        let own = match what {
+            "decode" => ["--buffer", "1M"],
+            _ => ["--chunks", "1"],
+        };
+        let args = [&["bench", what, &tiny], &own[..], &scalar[..]].concat();
+        let report = json(&stdout_of(&args));
+        assert_eq!(report["isa"], "scalar", "{what}");
+        assert!(report["fallbacks"].is_array(), "{what}: {report}");
+    }
+}
+
+#[test]
 fn results_do_not_overwrite_what_was_read() {
     let tiny = tiny();
     let directory = tempfile::tempdir().unwrap();

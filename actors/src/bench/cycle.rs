@@ -30,6 +30,8 @@ pub(super) struct CyclingSource {
     expert_bytes: usize,
     rows: Cycle,
     row_bytes: usize,
+    /// What the memory of blocks and experts had to do without.
+    fallbacks: Vec<String>,
     /// Demanded and not taken, last first.
     pending: Vec<ExpertKey>,
 }
@@ -161,10 +163,13 @@ impl CyclingSource {
         let fillings = Fillings::choose(model, checkpoint, bytes);
         let total = fillings.total_bytes();
         let mut done = 0;
+        let mut fallbacks = Vec::new();
         let mut fill = |parts: &Parts, pages| -> Result<Cycle, BenchError> {
             let bytes: u64 = parts.iter().map(|(_, _, bytes)| bytes).sum();
             let slot = memory(bytes.next_multiple_of(4096));
-            let (arena, _) = HugeArena::reserve(slot, pages)?;
+            let (arena, report) = HugeArena::reserve(slot, pages)?;
+            let lacked = report.fallbacks.into_iter();
+            fallbacks.extend(lacked.map(|reason| format!("weights in turn: {reason}")));
             let slots = SlotArena::new(&arena, 0..slot, slot)?;
             let mut target = slots.acquire_any().expect("a fresh slot");
             let mut at = 0;
@@ -186,6 +191,12 @@ impl CyclingSource {
         }
         let has_experts = !fillings.experts.is_empty();
         let experts = has_experts.then(|| fill(&fillings.experts, pages));
+        let (experts, rows) = (
+            experts.transpose()?,
+            fill(&fillings.rows, PagePolicy::Small)?,
+        );
+        // Both are refused alike.
+        fallbacks.dedup();
         let program = model.program();
         let blocks = program.blocks.iter();
         Ok(Self {
@@ -193,12 +204,18 @@ impl CyclingSource {
             blocks: blocks
                 .map(|block| (block.dtype, memory(block.bytes)))
                 .collect(),
-            experts: experts.transpose()?,
+            experts,
             expert_bytes: memory(model.footprint().expert_bytes),
-            rows: fill(&fillings.rows, PagePolicy::Small)?,
+            rows,
             row_bytes: memory(program.embedding_row_bytes()),
+            fallbacks,
             pending: Vec::new(),
         })
+    }
+
+    /// What their memory had to do without.
+    pub(super) fn fallbacks(&self) -> &[String] {
+        &self.fallbacks
     }
 
     /// The blocks and the experts that take turns.

@@ -12,13 +12,14 @@ use std::time::Instant;
 
 use k3_io::{PagePolicy, process_cpu_seconds};
 use k3_models::parallel::{for_each_piece, partition};
-use k3_models::{ExpertDemand, LogitRows, ModelFamily, Phase, Sweep, Workers, WorkspaceSize};
+use k3_models::{LogitRows, ModelFamily, Phase, Workers, WorkspaceSize};
 use k3_runtime::statistics::Spread;
-use k3_runtime::{Cancel, Checkpoint, ComputePool, SweepObserver, forward};
+use k3_runtime::{Cancel, Checkpoint, ComputePool, forward};
 use parking_lot::Mutex;
 
 use super::cycle::CyclingSource;
 use super::error::BenchError;
+use super::prompt::{Told, sweep};
 
 /// Phases a family may name without the book growing.
 const PHASES_MAX: usize = 64;
@@ -93,6 +94,8 @@ pub struct DecodeFigures {
     pub stream_bytes_per_core_second: Spread,
     /// Bytes of weights that took turns.
     pub buffer_bytes: u64,
+    /// What their memory had to do without.
+    pub fallbacks: Vec<String>,
 }
 
 /// What a phase took, so far in the sweep at hand.
@@ -169,17 +172,6 @@ impl Workers for BookKeeper<'_> {
     }
 }
 
-struct Progress<'w>(&'w mut dyn FnMut(f64));
-
-impl SweepObserver for Progress<'_> {
-    fn demand(&mut self, _demand: &ExpertDemand) {}
-
-    #[allow(clippy::cast_precision_loss, reason = "for a progress bar")]
-    fn progress(&mut self, done: usize, total: usize) {
-        (self.0)(done as f64 / total.max(1) as f64);
-    }
-}
-
 /// Measures `rounds` sweeps of one position.
 ///
 /// # Errors
@@ -217,7 +209,7 @@ pub fn measure<M: ModelFamily>(
         #[allow(clippy::cast_precision_loss, reason = "for a progress bar")]
         let mut told =
             |done: f64| watch(Stage::Measure, (round as f64 + done) / (rounds + 1) as f64);
-        let observer = &mut Progress(&mut told);
+        let observer = &mut Told(&mut told);
         let stream = stream_rate(&source, request);
         let keeper = BookKeeper {
             pool: request.pool,
@@ -241,7 +233,7 @@ pub fn measure<M: ModelFamily>(
             streams.push(stream);
         }
     }
-    Ok(figures(&books, &streams, source.buffer_bytes()))
+    Ok(figures(&books, &streams, &source))
 }
 
 /// Positions of the sweeps that fill the context.
@@ -269,7 +261,7 @@ fn fill_context<M: ModelFamily>(
                 (start as f64 + done * count as f64) / total as f64,
             );
         };
-        let observer = &mut Progress(&mut told);
+        let observer = &mut Told(&mut told);
         let (states, pool) = (vec![&mut *state], request.pool);
         forward(
             model,
@@ -302,17 +294,8 @@ fn load<M: ModelFamily>(
     CyclingSource::load(model, checkpoint, request.buffer_bytes, request.pages, fill)
 }
 
-/// `count` tokens from position `at` on, of a fixed sequence.
-fn sweep(at: usize, count: usize, logit_rows: LogitRows, vocab_size: usize) -> Sweep {
-    let token = |index: usize| {
-        let mixed = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        u32::try_from((mixed >> 17) % vocab_size).expect("ids have 32 bits")
-    };
-    Sweep::single((at..at + count).map(token).collect(), logit_rows)
-}
-
 /// What the books of several sweeps come to; all name the same phases.
-fn figures(books: &[Entries], streams: &[f64], buffer_bytes: u64) -> DecodeFigures {
+fn figures(books: &[Entries], streams: &[f64], source: &CyclingSource) -> DecodeFigures {
     let over = |value: &dyn Fn(&Entries) -> f64| {
         let values: Vec<f64> = books.iter().map(value).collect();
         Spread::of(&values).expect("at least one sweep")
@@ -335,7 +318,8 @@ fn figures(books: &[Entries], streams: &[f64], buffer_bytes: u64) -> DecodeFigur
         wall_seconds: over(&|book| book.iter().map(|(_, taken)| taken.wall_seconds).sum()),
         cpu_seconds: over(&|book| book.iter().map(|(_, taken)| taken.cpu_seconds).sum()),
         stream_bytes_per_core_second: Spread::of(streams).expect("one for each sweep"),
-        buffer_bytes,
+        buffer_bytes: source.buffer_bytes(),
+        fallbacks: source.fallbacks().to_vec(),
     }
 }
 

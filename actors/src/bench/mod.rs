@@ -18,6 +18,7 @@
 //! | [`prefill`] | what a position of a prompt costs, by the size of a chunk |
 //! | `point` | the figures of the triples of one number of positions |
 //! | [`decode`] | the arithmetic of one token, by name |
+//! | `prompt` | what measured sweeps are over |
 //! | `record`, `replay` | the requests of a sweep, and reading them again |
 //! | `cycle`, `impose` | weights from memory, and experts from a record |
 
@@ -29,6 +30,7 @@ mod impose;
 pub mod overlap;
 mod point;
 pub mod prefill;
+mod prompt;
 mod record;
 mod replay;
 mod search;

@@ -23,6 +23,7 @@ use k3_runtime::{Cancel, Checkpoint, ComputePool, RunError, SweepObserver, Weigh
 use super::cycle::CyclingSource;
 use super::error::BenchError;
 use super::impose::Imposed;
+use super::prompt::{share, sweep};
 use super::record::{RecordedRead, Recorder};
 use super::replay::Replay;
 use super::search::{self, Known};
@@ -117,20 +118,6 @@ fn part<'p>(whole: &'p mut dyn FnMut(f64), from: f64, share: f64) -> impl FnMut(
     move |done| whole(from + done * share)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for a progress bar")]
-fn share(done: usize, total: usize) -> f64 {
-    done as f64 / total.max(1) as f64
-}
-
-/// A sweep over `positions` tokens; those of another `salt` are others.
-fn sweep(positions: usize, logit_rows: LogitRows, vocab_size: usize, salt: usize) -> Sweep {
-    let token = |index: usize| {
-        let mixed = (index + 1 + salt * positions).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        u32::try_from((mixed >> 17) % vocab_size).expect("ids have 32 bits")
-    };
-    Sweep::single((0..positions).map(token).collect(), logit_rows)
-}
-
 impl<'a, M: ModelFamily> OverlapBench<'a, M> {
     /// Starts the actors, fills the buffers and runs a first sweep.
     ///
@@ -176,7 +163,7 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
                 workers,
             }),
         };
-        let first = sweep(1, LogitRows::Last, model.vocab_size(), 0);
+        let first = sweep(0, 1, LogitRows::Last, model.vocab_size());
         bench.streamed(&first, &mut |done| watch(Stage::WarmUp, done))?;
         Ok(bench)
     }
@@ -187,7 +174,16 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
         self.cycling.buffer_bytes()
     }
 
-    /// What reads, and what it has to do without.
+    /// What had to be done without, by the engine and for the weights of compute
+    /// alone.
+    #[must_use]
+    pub fn fallbacks(&self) -> Vec<String> {
+        let mut fallbacks = self.supervisor.fallbacks();
+        fallbacks.extend_from_slice(self.cycling.fallbacks());
+        fallbacks
+    }
+
+    /// What reads.
     #[must_use]
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
@@ -313,7 +309,7 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
         Ok(record)
     }
 
-    /// As a run makes it: one position is a step of decoding, more are a chunk of
+    /// As a run makes it, over other tokens for another `salt`: one position is a step of decoding, more are a chunk of
     /// a prompt.
     fn sweep(&self, positions: usize, salt: usize) -> Sweep {
         let logit_rows = if positions == 1 || self.request.always_head {
@@ -321,7 +317,12 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
         } else {
             LogitRows::None
         };
-        sweep(positions, logit_rows, self.request.model.vocab_size(), salt)
+        sweep(
+            salt * positions,
+            positions,
+            logit_rows,
+            self.request.model.vocab_size(),
+        )
     }
 
     fn triple(

@@ -9,14 +9,13 @@ use std::time::Instant;
 
 use k3_config::BudgetPlan;
 use k3_io::process_cpu_seconds;
-use k3_models::{
-    ExpertDemand, LogitRows, ModelFamily, SequenceState, Sweep, Workers, WorkspaceSize,
-};
+use k3_models::{LogitRows, ModelFamily, SequenceState, Workers, WorkspaceSize};
 use k3_runtime::statistics::Spread;
-use k3_runtime::{Cancel, Checkpoint, ComputePool, SweepObserver, forward};
+use k3_runtime::{Cancel, Checkpoint, ComputePool, forward};
 use serde::Serialize;
 
 use super::error::BenchError;
+use super::prompt::{Told, sweep};
 use crate::supervisor::{ShutdownReport, StreamSettings, Supervisor};
 
 /// What is measured.
@@ -74,17 +73,6 @@ pub struct PrefillBench<'a, M: ModelFamily> {
     supervisor: Supervisor,
     state: M::State,
     workspace: M::Workspace,
-}
-
-struct Told<'w>(&'w mut dyn FnMut(f64));
-
-impl SweepObserver for Told<'_> {
-    fn demand(&mut self, _demand: &ExpertDemand) {}
-
-    #[allow(clippy::cast_precision_loss, reason = "for a progress bar")]
-    fn progress(&mut self, done: usize, total: usize) {
-        (self.0)(done as f64 / total.max(1) as f64);
-    }
 }
 
 impl<'a, M: ModelFamily> PrefillBench<'a, M> {
@@ -181,13 +169,7 @@ impl<'a, M: ModelFamily> PrefillBench<'a, M> {
         told: &mut dyn FnMut(f64),
     ) -> Result<(), BenchError> {
         let model = self.request.model;
-        let vocab_size = model.vocab_size();
-        let token = |index: usize| {
-            let mixed = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            u32::try_from((mixed >> 17) % vocab_size).expect("ids have 32 bits")
-        };
-        let tokens = (first..first + count).map(token).collect();
-        let sweep = Sweep::single(tokens, LogitRows::None);
+        let sweep = sweep(first, count, LogitRows::None, model.vocab_size());
         let (pool, cancel) = (self.request.pool, self.request.cancel);
         let states = vec![&mut self.state];
         let source = self.supervisor.source();

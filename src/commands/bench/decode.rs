@@ -2,35 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use k3_actors::bench::BenchError;
 use k3_actors::bench::decode::{self, DecodeFigures, DecodeRequest, PhaseFigures, Stage};
-use k3_config::{Bytes, PathList, SettingValues, Settings};
+use k3_config::{Bytes, SettingValues};
 use k3_formats::KimiK3Config;
 use k3_formats::synth::released_config;
 use k3_io::PagePolicy;
-use k3_kernels::{Isa, KernelSet};
 use k3_models::kimi_k3::layout::KimiK3Layout;
-use k3_models::kimi_k3::{AttentionForm, KimiK3};
 use k3_models::{ModelFamily, WorkspaceSize};
 use k3_runtime::statistics::Spread;
-use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, RunError};
+use k3_runtime::{Cancel, RunError};
 use serde::Serialize;
 
+use super::opened::Opened;
+use super::size;
 use super::watch::{Stages, Watch};
 use super::{Finished, decode_text};
 use crate::cli::bench::DecodeArgs;
-use crate::cli::memory::positive;
-use crate::commands::generate::{check_beside, chosen_isa, guard, isa_choice};
-use crate::commands::{
-    model_path,
-    plan::{config_file, planned_config},
-};
+use crate::commands::generate::check_beside;
+use crate::commands::plan::{config_file, planned_config};
 use crate::error::CliError;
-use crate::output_file::OutputFile;
 use crate::planning;
-use crate::{exit::Exit, interrupt, settings};
+use crate::{exit::Exit, interrupt};
 
 /// Raised when a field changes its meaning or goes.
 const REPORT_VERSION: u32 = 1;
@@ -71,6 +65,7 @@ pub(super) struct DecodeReport {
     pub(super) parts: Vec<PartReport>,
     /// Those that take most first.
     pub(super) phases: Vec<PhaseReport>,
+    pub(super) fallbacks: Vec<String>,
     pub(super) notes: Vec<String>,
 }
 
@@ -97,13 +92,9 @@ pub(super) struct PhaseReport {
 
 /// Everything that can be refused before a weight is read.
 struct Prepared {
-    settings: Settings,
-    checkpoint: Arc<Checkpoint>,
-    model: KimiK3,
+    opened: Opened,
     target: KimiK3Layout,
     notes: Vec<String>,
-    isa: Isa,
-    threads: usize,
     pages: PagePolicy,
 }
 
@@ -116,7 +107,9 @@ pub(super) fn run(args: &DecodeArgs, watch: &Watch) -> Result<Exit, CliError> {
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let prepared = Prepared::new(args)?;
-    let file = prepared.output(args)?;
+    let target = args.target.as_deref().map(config_file);
+    let target = target.map(|path| ("the target's configuration", path));
+    let file = prepared.opened.output(&args.result, target)?;
     let report = measure(args, &prepared, watch, &cancel)?;
     Finished {
         text: decode_text::render(&report),
@@ -129,41 +122,16 @@ pub(super) fn run(args: &DecodeArgs, watch: &Watch) -> Result<Exit, CliError> {
 
 impl Prepared {
     fn new(args: &DecodeArgs) -> Result<Self, CliError> {
-        let path = model_path(args.model.as_deref())?;
-        let values = SettingValues {
-            threads: args.threads.map(positive),
-            pin_threads: args.placement.pins(),
-            isa: args.isa.map(isa_choice),
-            root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
-            ..SettingValues::default()
-        };
-        let settings = settings::resolve(values, args.settings.as_deref())?;
-        settings::check_places(&settings)?;
-        let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
-        let checkpoint = Checkpoint::open(&CheckpointPaths {
-            model_dir: path,
-            roots: roots.unwrap_or_default(),
-            config: args.config.clone(),
-        })?;
-        let layout = checkpoint.bind(args.layers.map(size))?;
-        let mut notes = settings.warnings.clone();
-        let target = target(args.target.as_deref(), &layout, &mut notes)?;
-        let isa = chosen_isa(&settings.isa)?;
-        let kernels = KernelSet::for_isa(isa).expect("the choice has checked it");
-        let trunk = planning::trunk_bytes(checkpoint.config(), layout.layer_count());
-        let block_bytes = planning::block_bytes(&settings, trunk);
-        let read = |tensor: &_, target: &mut [u8]| checkpoint.read_tensor(tensor, target);
-        let model = KimiK3::new(layout, AttentionForm::Latent, kernels, block_bytes, read)?;
-        let threads = planning::threads(&settings);
-        let pages = planning::Reading::for_trunk(model.footprint().trunk_bytes()).pages;
+        let file = args.settings.as_deref();
+        let opened = Opened::new(&args.measured, SettingValues::default(), file)?;
+        let mut notes = opened.settings.warnings.clone();
+        let target = target(args.target.as_deref(), opened.model.layout(), &mut notes)?;
+        let trunk = opened.model.footprint().trunk_bytes();
+        let pages = planning::Reading::for_trunk(trunk).pages;
         let prepared = Self {
-            settings,
-            checkpoint: Arc::new(checkpoint),
-            model,
+            opened,
             target,
             notes,
-            isa,
-            threads,
             pages,
         };
         check_beside([prepared.memory(args), args.buffer], "--buffer", pages)?;
@@ -173,30 +141,14 @@ impl Prepared {
     /// What the arithmetic reserves for itself.
     fn memory(&self, args: &DecodeArgs) -> Bytes {
         let context = size(args.context + args.rounds + 1);
-        let work = self.model.workspace_bytes(&WorkspaceSize {
+        let work = self.opened.model.workspace_bytes(&WorkspaceSize {
             positions: CHUNK_POSITIONS_MAX.min(context),
             logit_rows: 1,
             context_positions: context,
-            workers: self.threads,
+            workers: self.opened.threads,
         });
-        let state = self.model.footprint().state_bytes(context as u64);
+        let state = self.opened.model.footprint().state_bytes(context as u64);
         Bytes(work.saturating_add(state))
-    }
-
-    /// The file that was asked for, if it is none of the checkpoint's.
-    fn output(&self, args: &DecodeArgs) -> Result<Option<OutputFile>, CliError> {
-        let Some(out) = &args.result.out else {
-            return Ok(None);
-        };
-        let inputs = guard::Inputs::of_checkpoint(&self.checkpoint, &self.settings)
-            .and("the settings", settings::file(args.settings.as_deref()))
-            .and("the configuration", args.config.clone())
-            .and(
-                "the target's configuration",
-                args.target.as_deref().map(config_file),
-            );
-        guard::check_one("--out", out, &inputs)?;
-        OutputFile::create(out).map(Some)
     }
 }
 
@@ -269,12 +221,12 @@ fn measure(
     watch: &Watch,
     cancel: &Cancel,
 ) -> Result<DecodeReport, CliError> {
-    let pool = planning::pool(&prepared.settings, prepared.threads)?;
+    let pool = planning::pool(&prepared.opened.settings, prepared.opened.threads)?;
     let request = DecodeRequest {
-        model: &prepared.model,
-        checkpoint: &prepared.checkpoint,
+        model: &prepared.opened.model,
+        checkpoint: &prepared.opened.checkpoint,
         pool: &pool,
-        read_sums: prepared.model.kernels().read_sums,
+        read_sums: prepared.opened.model.kernels().read_sums,
         buffer_bytes: args.buffer.0,
         pages: prepared.pages,
         context_positions: size(args.context),
@@ -320,13 +272,13 @@ fn describe(args: &DecodeArgs, prepared: &Prepared, figures: &DecodeFigures) -> 
     let token_core_seconds: f64 = parts.iter().map(|part| part.token_core_seconds).sum();
     DecodeReport {
         report_version: REPORT_VERSION,
-        model: prepared.checkpoint.path().to_owned(),
-        identity: prepared.checkpoint.identity().to_string(),
-        layers: prepared.model.layout().layer_count(),
+        model: prepared.opened.checkpoint.path().to_owned(),
+        identity: prepared.opened.checkpoint.identity().to_string(),
+        layers: prepared.opened.model.layout().layer_count(),
         target_layers: prepared.target.layer_count(),
         target_experts: prepared.target.config().num_experts,
-        isa: prepared.isa.to_string(),
-        threads: prepared.threads,
+        isa: prepared.opened.model.kernels().isa.to_string(),
+        threads: prepared.opened.threads,
         rounds: args.rounds,
         context_positions: args.context,
         buffer_bytes: figures.buffer_bytes,
@@ -338,6 +290,7 @@ fn describe(args: &DecodeArgs, prepared: &Prepared, figures: &DecodeFigures) -> 
         token_core_seconds,
         parts,
         phases,
+        fallbacks: figures.fallbacks.clone(),
         notes: prepared.notes.clone(),
     }
 }
@@ -346,7 +299,8 @@ fn describe(args: &DecodeArgs, prepared: &Prepared, figures: &DecodeFigures) -> 
 fn scaled(prepared: &Prepared, figures: &PhaseFigures) -> PhaseReport {
     let amount = |layout: &KimiK3Layout| layout.amount_of(figures.phase);
     #[allow(clippy::cast_precision_loss, reason = "counts of layers and experts")]
-    let scale = amount(&prepared.target) as f64 / amount(prepared.model.layout()).max(1) as f64;
+    let scale =
+        amount(&prepared.target) as f64 / amount(prepared.opened.model.layout()).max(1) as f64;
     PhaseReport {
         part: figures.phase.part,
         phase: figures.phase.name,
@@ -357,9 +311,4 @@ fn scaled(prepared: &Prepared, figures: &PhaseFigures) -> PhaseReport {
         scale,
         token_core_seconds: figures.cpu_seconds.median * scale,
     }
-}
-
-/// A count that the command line's parser has bounded.
-fn size(count: u64) -> usize {
-    usize::try_from(count).expect("bounded by the parser")
 }

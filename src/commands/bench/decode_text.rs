@@ -61,7 +61,7 @@ pub(super) fn render(report: &DecodeReport) -> String {
         report.limit_core_seconds
     )
     .expect(write);
-    for note in &report.notes {
+    for note in report.fallbacks.iter().chain(&report.notes) {
         text.push_str(&wrap(&format!("note: {}\n", escape::line(note))));
     }
     text

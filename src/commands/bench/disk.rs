@@ -13,6 +13,7 @@ use k3_runtime::{Cancel, RunError};
 use serde::Serialize;
 
 use super::Finished;
+use super::size;
 use super::watch::{Stages, Watch};
 use crate::cli::bench::DiskArgs;
 use crate::commands::generate::guard;
@@ -314,9 +315,4 @@ fn binary(bytes: usize) -> String {
         (mib, _) if mib << 20 == bytes => format!("{mib} MiB"),
         _ => Bytes(bytes).to_string(),
     }
-}
-
-/// A count that the command line's parser has bounded.
-fn size(count: u64) -> usize {
-    usize::try_from(count).expect("bounded by the parser")
 }

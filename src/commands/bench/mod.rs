@@ -10,6 +10,7 @@
 //! | [`kernels_text`] | the same, to read |
 //! | [`overlap`] | streamed sweeps against their two sides alone |
 //! | [`overlap_text`] | the same, to read |
+//! | [`opened`] | a model that is measured |
 //! | [`prefill`] | what a position of a prompt costs |
 //! | [`streamed`] | a model that is streamed: opened and planned |
 //! | [`watch`] | how far it is, on the screen and for metrics |
@@ -19,6 +20,7 @@ mod decode_text;
 mod disk;
 mod kernels;
 mod kernels_text;
+mod opened;
 mod overlap;
 mod overlap_text;
 mod prefill;
@@ -103,4 +105,9 @@ impl<R: Serialize> Finished<'_, R> {
             Exit::Done
         })
     }
+}
+
+/// A count that the command line's parser has bounded.
+fn size(count: u64) -> usize {
+    usize::try_from(count).expect("bounded by the parser")
 }

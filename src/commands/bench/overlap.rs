@@ -12,6 +12,7 @@ use k3_models::kimi_k3::KimiK3;
 use k3_runtime::{Cancel, ComputePool, PlacementReport, RunError};
 use serde::Serialize;
 
+use super::size;
 use super::streamed::Prepared;
 use super::watch::{Stages, Watch};
 use super::{Finished, overlap_text};
@@ -90,7 +91,7 @@ pub(super) fn run(args: &OverlapArgs, watch: &Watch) -> Result<Exit, CliError> {
     let positions = largest(&args.positions);
     let beside = |plan: &_| reserved_bytes(plan).saturating_add(args.buffer.0);
     let prepared = Prepared::new(&args.streamed, [positions; 2], Positions::Sweep, &beside)?;
-    let file = prepared.output(&args.result)?;
+    let file = prepared.opened.output(&args.result, None)?;
     let report = measure(args, &prepared, watch, &cancel)?;
     Finished {
         report: &report,
@@ -122,11 +123,11 @@ fn measure(
     watch: &Watch,
     cancel: &Cancel,
 ) -> Result<OverlapReport, CliError> {
-    let pool = planning::pool(&prepared.settings, prepared.threads)?;
+    let pool = planning::pool(&prepared.opened.settings, prepared.opened.threads)?;
     let settings = prepared.stream_settings();
     let request = OverlapRequest {
-        model: &prepared.model,
-        checkpoint: &prepared.checkpoint,
+        model: &prepared.opened.model,
+        checkpoint: &prepared.opened.checkpoint,
         plan: &prepared.plan,
         settings: &settings,
         pool: &pool,
@@ -141,6 +142,7 @@ fn measure(
     drop(stages);
     let buffer_bytes = bench.buffer_bytes();
     let mut report = describe(args, prepared, &pool, bench.supervisor(), buffer_bytes);
+    report.fallbacks = bench.fallbacks();
     // Whatever has happened, everything is stopped in order.
     let down = bench.shutdown();
     let measured = measured.map_err(nothing_to_keep)?;
@@ -275,13 +277,13 @@ fn describe(
     OverlapReport {
         report_version: REPORT_VERSION,
         model: Model {
-            path: prepared.checkpoint.path().to_owned(),
-            identity: prepared.checkpoint.identity().to_string(),
-            layers: prepared.model.layout().layer_count(),
+            path: prepared.opened.checkpoint.path().to_owned(),
+            identity: prepared.opened.checkpoint.identity().to_string(),
+            layers: prepared.opened.model.layout().layer_count(),
         },
         execution: Execution {
-            isa: prepared.isa.clone(),
-            threads: prepared.threads,
+            isa: prepared.opened.model.kernels().isa.to_string(),
+            threads: prepared.opened.threads,
             placement: pool.placement(),
             engine: match caps.kind {
                 EngineKind::Pread => "pread".to_owned(),
@@ -295,7 +297,7 @@ fn describe(
         },
         memory: Memory {
             budget_bytes: plan.budget.total.0,
-            budget_origin: prepared.settings.memory.origin.to_string(),
+            budget_origin: prepared.opened.settings.memory.origin.to_string(),
             planned_bytes: plan.planned.0,
             pinned_bytes: plan.pins.bytes,
             trunk_bytes: plan.pins.bytes_total,
@@ -309,8 +311,8 @@ fn describe(
         passed: false,
         interrupted: false,
         points: Vec::new(),
-        fallbacks: supervisor.fallbacks(),
-        notes: prepared.settings.warnings.clone(),
+        fallbacks: Vec::new(),
+        notes: prepared.opened.settings.warnings.clone(),
     }
 }
 
@@ -326,11 +328,6 @@ fn stage_name(stage: Stage) -> String {
 
 fn positions_name(positions: usize) -> String {
     format!("T = {positions}")
-}
-
-/// A count that the command line's parser has bounded.
-fn size(count: u64) -> usize {
-    usize::try_from(count).expect("bounded by the parser")
 }
 
 #[cfg(test)]

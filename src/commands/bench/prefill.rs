@@ -9,6 +9,7 @@ use k3_runtime::{Cancel, RunError};
 use serde::Serialize;
 
 use super::Finished;
+use super::size;
 use super::streamed::Prepared;
 use super::watch::{Stages, Watch};
 use crate::cli::bench::PrefillArgs;
@@ -58,7 +59,7 @@ pub(super) fn run(args: &PrefillArgs, watch: &Watch) -> Result<Exit, CliError> {
         .max()
         .expect("the parser wants one");
     let prepared = Prepared::new(&args.streamed, [2 * chunk, chunk], Positions::Chunk, &|_| 0)?;
-    let file = prepared.output(&args.result)?;
+    let file = prepared.opened.output(&args.result, None)?;
     let report = measure(args, &prepared, watch, &cancel)?;
     Finished {
         text: render(&report),
@@ -75,11 +76,11 @@ fn measure(
     watch: &Watch,
     cancel: &Cancel,
 ) -> Result<PrefillReport, CliError> {
-    let pool = planning::pool(&prepared.settings, prepared.threads)?;
+    let pool = planning::pool(&prepared.opened.settings, prepared.opened.threads)?;
     let settings = prepared.stream_settings();
     let mut bench = PrefillBench::start(PrefillRequest {
-        model: &prepared.model,
-        checkpoint: &prepared.checkpoint,
+        model: &prepared.opened.model,
+        checkpoint: &prepared.opened.checkpoint,
         plan: &prepared.plan,
         settings: &settings,
         pool: &pool,
@@ -106,11 +107,11 @@ fn measure(
     let plan = &prepared.plan;
     Ok(PrefillReport {
         report_version: REPORT_VERSION,
-        model: prepared.checkpoint.path().to_owned(),
-        identity: prepared.checkpoint.identity().to_string(),
-        layers: prepared.model.layout().layer_count(),
-        isa: prepared.isa.clone(),
-        threads: prepared.threads,
+        model: prepared.opened.checkpoint.path().to_owned(),
+        identity: prepared.opened.checkpoint.identity().to_string(),
+        layers: prepared.opened.model.layout().layer_count(),
+        isa: prepared.opened.model.kernels().isa.to_string(),
+        threads: prepared.opened.threads,
         rounds: args.rounds,
         budget_bytes: plan.budget.total.0,
         planned_bytes: plan.planned.0,
@@ -120,7 +121,7 @@ fn measure(
         interrupted: points.iter().any(|point| point.rounds < size(args.rounds)),
         points,
         fallbacks,
-        notes: prepared.settings.warnings.clone(),
+        notes: prepared.opened.settings.warnings.clone(),
     })
 }
 
@@ -202,9 +203,4 @@ fn row(point: &PrefillPoint, first: Option<&PrefillPoint>) -> Vec<String> {
 )]
 fn bytes(value: f64) -> String {
     short_bytes(value.round() as u64)
-}
-
-/// A count that the command line's parser has bounded.
-fn size(count: u64) -> usize {
-    usize::try_from(count).expect("bounded by the parser")
 }

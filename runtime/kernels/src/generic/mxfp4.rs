@@ -192,8 +192,27 @@ fn row_sum(packed: &[u8], scales: &[u8], x: &[f32]) -> f64 {
 /// The number of groups that a product with these scales skips.
 #[inline]
 pub(crate) fn count_nan_scales(scales: &[u8]) -> u64 {
-    scales
-        .iter()
-        .map(|&scale| u64::from(scale == NAN_SCALE))
-        .sum()
+    // Bytes count bytes, so that a vector counts as many as it holds: for one
+    // position this walk would else be felt beside the product.
+    let pieces = scales.chunks(usize::from(u8::MAX));
+    let counts = pieces.map(|piece| {
+        let nans = piece.iter().map(|&scale| u8::from(scale == NAN_SCALE));
+        u64::from(nans.sum::<u8>())
+    });
+    counts.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NAN_SCALE, count_nan_scales};
+
+    #[test]
+    fn nan_scales_are_counted_however_many_there_are() {
+        for len in [0, 1, 254, 255, 256, 257, 511, 70_000] {
+            assert_eq!(count_nan_scales(&vec![NAN_SCALE; len]), len as u64);
+            let mixed: Vec<u8> = (0..=u8::MAX).cycle().take(len).collect();
+            let expected = mixed.iter().filter(|&&scale| scale == NAN_SCALE).count();
+            assert_eq!(count_nan_scales(&mixed), expected as u64, "{len}");
+        }
+    }
 }

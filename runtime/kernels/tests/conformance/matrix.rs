@@ -162,7 +162,7 @@ fn products_of_long_rows_equal_the_definition() {
 }
 
 /// Row counts around the blocks of row tiles, and every group of positions.
-const MANY_ROWS: [usize; 9] = [23, 24, 25, 31, 47, 48, 49, 65, 97];
+const MANY_ROWS: [usize; 10] = [23, 24, 25, 31, 47, 48, 49, 65, 97, 129];
 const ALL_POSITIONS: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16];
 
 #[test]

@@ -19,7 +19,7 @@ const PANEL_VALUES: usize = 2048;
 const PANEL_GROUPS: usize = PANEL_VALUES / MXFP4_GROUP;
 
 /// Row tiles in a block of rows.
-const TILES: usize = 8;
+const TILES: usize = 16;
 
 /// Weights and scales of a product, checked against their shape.
 #[derive(Clone, Copy)]

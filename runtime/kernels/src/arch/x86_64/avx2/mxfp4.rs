@@ -113,6 +113,8 @@ impl Body<ROWS> for Avx2 {
             // SAFETY: by the method's contract.
             unsafe {
                 let values = _mm256_cvtps_pd(_mm_loadu_ps(x.add(i)));
+                // As `place` says.
+                let values = _mm256_permute4x64_pd::<0b11_01_10_00>(values);
                 let group = i / MXFP4_GROUP;
                 _mm256_store_pd(wide.add(group * stride + i % MXFP4_GROUP), values);
             }
@@ -138,22 +140,73 @@ impl Body<ROWS> for Avx2 {
             }
             // SAFETY: by the method's contract.
             let sub = unsafe {
-                let quads = decode(&rows, offset);
-                group_sums::<P>(quads, x.add(group * P * MXFP4_GROUP))
+                let x = x.add(group * P * MXFP4_GROUP);
+                if P == 1 {
+                    [single_sums(&rows, offset, x); P]
+                } else {
+                    group_sums::<P>(decode(&rows, offset), x)
+                }
             };
             let (scale, skip) = scale_values(bytes);
             for (sums, sub) in sums.0.iter_mut().zip(sub) {
                 // SAFETY: four f64. The product of a sum and a power of two is
-                // exact, so the fused form rounds as the definition; NaN scales
-                // leave the sum as it is.
+                // exact, so the fused form rounds as the definition. Where the
+                // scale is NaN, nothing times 2^128 leaves the sum as it is.
                 unsafe {
                     let acc = _mm256_loadu_pd(sums.as_ptr());
-                    let next = _mm256_fmadd_pd(sub, scale, acc);
-                    _mm256_storeu_pd(sums.as_mut_ptr(), _mm256_blendv_pd(next, acc, skip));
+                    let acc = _mm256_fmadd_pd(_mm256_andnot_pd(skip, sub), scale, acc);
+                    _mm256_storeu_pd(sums.as_mut_ptr(), acc);
                 }
             }
         }
     }
+}
+
+/// Place of element `i` among a group's widened activations: of four, the even
+/// ones come first, as [`single_sums`] takes them.
+const fn place(i: usize) -> usize {
+    i / 4 * 4 + i % 2 * 2 + i / 2 % 2
+}
+
+/// The sums of one group of four rows with one position, in the order of
+/// [`group_sums`]. Every weight is used once, so what counts is to place it with
+/// few steps: a vector holds two elements of two rows, as tables and unpacking
+/// leave them, and only the sums are put in the order of rows.
+///
+/// # Safety
+/// Every row must be good for reading `offset + 16` bytes, `x` for 32 values.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn single_sums(rows: &[*const u8; ROWS], offset: usize, x: *const f64) -> __m256d {
+    let tables = tables();
+    let mask = _mm256_set1_epi8(15);
+    // Of eight bytes those with even numbers first: then `spread` puts neighbours
+    // of a parity side by side.
+    let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15,
+    ));
+    // `(s0 + s1, s2 + s3)` of row `first` and of row `first + 2`.
+    let pair = |first: usize| {
+        // SAFETY: by the function's contract.
+        let pair = unsafe { load_rows(rows[first], rows[first + 2], offset) };
+        let pair = _mm256_shuffle_epi8(pair, order);
+        let mut sums = [[_mm256_setzero_pd(); 2]; 2];
+        for (parity, sums) in sums.iter_mut().enumerate() {
+            let shifted = _mm256_srli_epi16::<4>(pair);
+            let nibbles = _mm256_and_si256(if parity == 0 { pair } else { shifted }, mask);
+            for (half, words) in tops(tables, nibbles).into_iter().enumerate() {
+                for (quarter, w) in spread(words).into_iter().enumerate() {
+                    let at = 16 * half + 4 * quarter + 2 * parity;
+                    // SAFETY: by the function's contract.
+                    let x = unsafe { _mm256_broadcast_pd(&*x.add(at).cast()) };
+                    sums[quarter % 2] = _mm256_fmadd_pd(w, x, sums[quarter % 2]);
+                }
+            }
+        }
+        let [even, odd] = sums.map(|[low, high]| _mm256_add_pd(low, high));
+        _mm256_add_pd(even, odd)
+    };
+    _mm256_hadd_pd(pair(0), pair(1))
 }
 
 /// The sums of one group of four rows with `P` positions: `(s0 + s1) + (s2 +
@@ -164,22 +217,6 @@ impl Body<ROWS> for Avx2 {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn group_sums<const P: usize>(quads: [[__m256i; 4]; 2], x: *const f64) -> [__m256d; P] {
-    if P == 1 {
-        // All eight lanes side by side: every weight is used once.
-        let mut lanes = [[_mm256_setzero_pd(); 1]; 8];
-        for (parity, quads) in quads.into_iter().enumerate() {
-            for (step, quad) in quads.into_iter().enumerate() {
-                for (i, w) in spread(quad).into_iter().enumerate() {
-                    let lane = parity + 2 * i;
-                    // SAFETY: by the function's contract.
-                    let x = _mm256_set1_pd(unsafe { *x.add(8 * step + lane) });
-                    lanes[lane][0] = _mm256_fmadd_pd(w, x, lanes[lane][0]);
-                }
-            }
-        }
-        let [sub] = tree(|lane| lanes[lane]);
-        return [sub; P];
-    }
     let mut w = [_mm256_setzero_pd(); MXFP4_GROUP];
     for (parity, quads) in quads.into_iter().enumerate() {
         for (step, quad) in quads.into_iter().enumerate() {
@@ -228,7 +265,7 @@ unsafe fn lane<const P: usize>(
     for i in [lane, lane + 8, lane + 16, lane + 24] {
         for (p, sum) in sums.iter_mut().enumerate() {
             // SAFETY: by the function's contract.
-            let x = _mm256_set1_pd(unsafe { *x.add(p * MXFP4_GROUP + i) });
+            let x = _mm256_set1_pd(unsafe { *x.add(p * MXFP4_GROUP + place(i)) });
             *sum = _mm256_fmadd_pd(w[i], x, *sum);
         }
     }
@@ -243,35 +280,26 @@ unsafe fn lane<const P: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn decode(rows: &[*const u8; ROWS], offset: usize) -> [[__m256i; 4]; 2] {
-    // SAFETY: each table is sixteen bytes.
-    let (byte_6, byte_7) = unsafe {
-        (
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(TABLE_6.as_ptr().cast())),
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(TABLE_7.as_ptr().cast())),
-        )
-    };
+    let tables = tables();
     // Rows 0 and 2, rows 1 and 3: what interleaves to the order of rows.
     // SAFETY: by the function's contract.
     let pairs = unsafe {
-        let row = |r: usize| rows[r].add(offset).cast();
         [
-            _mm256_loadu2_m128i(row(2), row(0)),
-            _mm256_loadu2_m128i(row(3), row(1)),
+            load_rows(rows[0], rows[2], offset),
+            load_rows(rows[1], rows[3], offset),
         ]
     };
     let mask = _mm256_set1_epi8(15);
     let mut quads = [[_mm256_setzero_si256(); 4]; 2];
     for (parity, quads) in quads.iter_mut().enumerate() {
         // Elements 0..16 and 16..32 of this parity, of rows 0 and 2, 1 and 3.
-        let mut values = [[_mm256_setzero_si256(); 2]; 2];
-        for (values, pair) in values.iter_mut().zip(pairs) {
+        let values = pairs.map(|pair| {
             let shifted = _mm256_srli_epi16::<4>(pair);
-            let nibbles = _mm256_and_si256(if parity == 0 { pair } else { shifted }, mask);
-            let low = _mm256_shuffle_epi8(byte_6, nibbles);
-            let high = _mm256_shuffle_epi8(byte_7, nibbles);
-            values[0] = _mm256_unpacklo_epi8(low, high);
-            values[1] = _mm256_unpackhi_epi8(low, high);
-        }
+            tops(
+                tables,
+                _mm256_and_si256(if parity == 0 { pair } else { shifted }, mask),
+            )
+        });
         let [low, high] = [0, 1].map(|half| (values[0][half], values[1][half]));
         *quads = [
             _mm256_unpacklo_epi64(low.0, low.1),
@@ -281,6 +309,40 @@ unsafe fn decode(rows: &[*const u8; ROWS], offset: usize) -> [[__m256i; 4]; 2] {
         ];
     }
     quads
+}
+
+/// The two tables, in both halves of a vector.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn tables() -> [__m256i; 2] {
+    [TABLE_6, TABLE_7].map(|table| {
+        // SAFETY: a table is sixteen bytes.
+        _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+    })
+}
+
+/// 16 bytes at `offset` of two rows, one to a half.
+///
+/// # Safety
+/// Both must be good for reading `offset + 16` bytes.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn load_rows(low: *const u8, high: *const u8, offset: usize) -> __m256i {
+    // SAFETY: by the function's contract.
+    unsafe { _mm256_loadu2_m128i(high.add(offset).cast(), low.add(offset).cast()) }
+}
+
+/// The upper 16 bits in f64 of sixteen `nibbles` in each half: of the first eight
+/// and of the others.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn tops([byte_6, byte_7]: [__m256i; 2], nibbles: __m256i) -> [__m256i; 2] {
+    let low = _mm256_shuffle_epi8(byte_6, nibbles);
+    let high = _mm256_shuffle_epi8(byte_7, nibbles);
+    [
+        _mm256_unpacklo_epi8(low, high),
+        _mm256_unpackhi_epi8(low, high),
+    ]
 }
 
 /// The four 16-bit values of every 64-bit lane, each on top of its own vector

@@ -47,82 +47,147 @@ pub(super) fn products(
     chosen: &[usize],
     out: &mut [f32],
 ) {
+    let groups = weights.shape.cols / MXFP4_GROUP;
     for (tile, out) in out.chunks_mut(ROWS * chosen.len()).enumerate() {
         let rows = (tile * ROWS, out.len() / chosen.len());
+        if let [position] = *chosen {
+            let x = &x[position * groups * MXFP4_GROUP..][..groups * MXFP4_GROUP];
+            let prepared = &prepared[position * groups..][..groups];
+            store(&single_sums(weights, rows, x, prepared), 0, 1, out);
+            continue;
+        }
         for (part, positions) in chosen.chunks(POSITIONS_MAX).enumerate() {
             let sums = tile_sums(weights, rows, x, prepared, positions);
-            for (p, [low, high]) in sums[..positions.len()].iter().enumerate() {
-                let mut values = [0.0_f64; ROWS];
-                // SAFETY: the destinations are eight f64 each.
-                unsafe {
-                    _mm512_storeu_pd(values.as_mut_ptr(), *low);
-                    _mm512_storeu_pd(values[8..].as_mut_ptr(), *high);
-                }
-                for (out, value) in out.chunks_exact_mut(chosen.len()).zip(values) {
-                    out[part * POSITIONS_MAX + p] = round_f32(value);
-                }
+            for (p, sums) in sums[..positions.len()].iter().enumerate() {
+                store(sums, part * POSITIONS_MAX + p, chosen.len(), out);
             }
         }
     }
 }
 
-/// The sums of sixteen rows from `first` on (of `left`) at up to eight positions.
+/// Rounds the sums of a tile to column `position` of `out: [rows][positions]`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma")]
+fn store([low, high]: &RowSums, position: usize, positions: usize, out: &mut [f32]) {
+    let mut values = [0.0_f64; ROWS];
+    // SAFETY: the destinations are eight f64 each.
+    unsafe {
+        _mm512_storeu_pd(values.as_mut_ptr(), *low);
+        _mm512_storeu_pd(values[8..].as_mut_ptr(), *high);
+    }
+    for (out, value) in out.chunks_exact_mut(positions).zip(values) {
+        out[position] = round_f32(value);
+    }
+}
+
+/// Sixteen rows, walked group by group.
+struct Tile<'a> {
+    weights: Weights<'a>,
+    /// The first row, and the rows from it on.
+    place: (usize, usize),
+    rows: [*const u8; ROWS],
+    row_bytes: usize,
+    groups: usize,
+    scales: [[u8; ROWS]; PANEL_GROUPS],
+}
+
+impl<'a> Tile<'a> {
+    fn new(weights: Weights<'a>, place: (usize, usize)) -> Self {
+        let groups = weights.shape.cols / MXFP4_GROUP;
+        let row_bytes = groups * GROUP_BYTES;
+        Self {
+            weights,
+            place,
+            rows: row_starts(weights.packed, row_bytes, row_bytes, place.0, place.1),
+            row_bytes,
+            groups,
+            scales: [[0; ROWS]; PANEL_GROUPS],
+        }
+    }
+
+    /// Gathers scales when `group` starts a panel, and fetches the next tile's
+    /// weights ahead. Returns the scales of the group.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma")]
+    fn enter(&mut self, group: usize) -> Scales {
+        let in_panel = group % PANEL_GROUPS;
+        if in_panel == 0 {
+            let scales = &mut self.scales[..(self.groups - group).min(PANEL_GROUPS)];
+            gather_scales(
+                &self.weights.scales[group..],
+                self.groups,
+                self.place,
+                scales,
+            );
+        }
+        let offset = group * GROUP_BYTES;
+        if offset.is_multiple_of(64) {
+            for row in self.rows {
+                // A prefetch never faults.
+                let line = row.wrapping_add(offset + ROWS * self.row_bytes);
+                _mm_prefetch::<_MM_HINT_T0>(line.cast());
+            }
+        }
+        Scales::new(self.scales[in_panel])
+    }
+}
+
+/// The sums of a tile at the one position that `x` and `prepared` hold. They
+/// stay in registers, whose masked updates cost nothing; in memory each would
+/// wait for the one before to be stored.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma")]
+fn single_sums(
+    weights: Weights<'_>,
+    place: (usize, usize),
+    x: &[f32],
+    prepared: &[Mxfp4Group],
+) -> RowSums {
+    let mut tile = Tile::new(weights, place);
+    let mut sums = [_mm512_setzero_pd(); 2];
+    for (group, prepared) in prepared.iter().enumerate() {
+        let scales = tile.enter(group);
+        let offset = group * GROUP_BYTES;
+        if prepared.exponent == 0 {
+            let x = &x[group * MXFP4_GROUP..][..MXFP4_GROUP];
+            // SAFETY: every row holds `groups` groups of 16 bytes.
+            let subs = unsafe { definition(&tile.rows, offset, x) };
+            sums = scales.add_definition(subs, sums);
+        } else {
+            // SAFETY: as above.
+            let w = unsafe { decode(&tile.rows, offset) };
+            sums = scales.add_integers(integers(&w, prepared), prepared.exponent, sums);
+        }
+    }
+    sums
+}
+
+/// The sums of a tile at up to eight positions.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma")]
 fn tile_sums(
     weights: Weights<'_>,
-    (first, left): (usize, usize),
+    place: (usize, usize),
     x: &[f32],
     prepared: &[Mxfp4Group],
     positions: &[usize],
 ) -> [RowSums; POSITIONS_MAX] {
-    let groups = weights.shape.cols / MXFP4_GROUP;
-    let row_bytes = groups * GROUP_BYTES;
-    let rows: [_; ROWS] = row_starts(weights.packed, row_bytes, row_bytes, first, left);
+    let mut tile = Tile::new(weights, place);
     let mut sums = [[_mm512_setzero_pd(); 2]; POSITIONS_MAX];
-    let mut scales = [[0_u8; ROWS]; PANEL_GROUPS];
-    for group in 0..groups {
-        let in_panel = group % PANEL_GROUPS;
-        if in_panel == 0 {
-            let scales = &mut scales[..(groups - group).min(PANEL_GROUPS)];
-            gather_scales(&weights.scales[group..], groups, (first, left), scales);
-        }
+    for group in 0..tile.groups {
+        let scales = tile.enter(group);
         let offset = group * GROUP_BYTES;
-        if offset.is_multiple_of(64) {
-            for row in rows {
-                // The next tile's row. A prefetch never faults.
-                let line = row.wrapping_add(offset + ROWS * row_bytes);
-                _mm_prefetch::<_MM_HINT_T0>(line.cast());
-            }
-        }
-        let scales = Scales::new(scales[in_panel]);
-        if let [position] = positions {
-            let group = position * groups + group;
-            let prepared = &prepared[group];
-            if prepared.exponent == 0 {
-                let x = &x[group * MXFP4_GROUP..][..MXFP4_GROUP];
-                // SAFETY: every row holds `groups` groups of 16 bytes.
-                let subs = unsafe { definition(&rows, offset, x) };
-                scales.add(subs, 1023 - 127, &mut sums[0]);
-            } else {
-                // SAFETY: as above.
-                let w = unsafe { decode(&rows, offset) };
-                scales.add(integers(&w, prepared), prepared.exponent, &mut sums[0]);
-            }
-            continue;
-        }
-        // SAFETY: as above.
-        let w = unsafe { decode(&rows, offset) };
+        // SAFETY: every row holds `groups` groups of 16 bytes.
+        let w = unsafe { decode(&tile.rows, offset) };
         for (&position, sums) in positions.iter().zip(&mut sums) {
-            let group = position * groups + group;
+            let group = position * tile.groups + group;
             let prepared = &prepared[group];
-            if prepared.exponent == 0 {
+            *sums = if prepared.exponent == 0 {
                 let x = &x[group * MXFP4_GROUP..][..MXFP4_GROUP];
                 // SAFETY: as above.
-                let subs = unsafe { definition(&rows, offset, x) };
-                scales.add(subs, 1023 - 127, sums);
+                let subs = unsafe { definition(&tile.rows, offset, x) };
+                scales.add_definition(subs, *sums)
             } else {
-                scales.add(integers(&w, prepared), prepared.exponent, sums);
-            }
+                scales.add_integers(integers(&w, prepared), prepared.exponent, *sums)
+            };
         }
     }
     sums
@@ -146,17 +211,35 @@ impl Scales {
         Self { bytes, valid }
     }
 
-    /// `sums += subs * f64 with exponent field bytes + bias`, except where a
-    /// scale is NaN. Scaling by a power of two is exact, so the fused form
-    /// rounds as the definition.
+    /// `sums + subs * f64 with exponent field bytes + bias`, except where a scale
+    /// is NaN: there the factor is zero, which adds nothing because integers are
+    /// finite. Scaling by a power of two is exact, so the fused form rounds as
+    /// the definition.
+    ///
+    /// A mask on the sums instead would become a masked store where they are in
+    /// memory, for which the next load of them has to wait.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma")]
-    fn add(&self, subs: RowSums, bias: i64, sums: &mut RowSums) {
-        for half in 0..2 {
+    fn add_integers(&self, subs: RowSums, bias: i64, sums: RowSums) -> RowSums {
+        let add = |half: usize| {
             let biased = _mm512_add_epi64(self.bytes[half], _mm512_set1_epi64(bias));
+            let factor = _mm512_maskz_slli_epi64::<52>(self.valid[half], biased);
+            _mm512_fmadd_pd(subs[half], _mm512_castsi512_pd(factor), sums[half])
+        };
+        [add(0), add(1)]
+    }
+
+    /// As [`Self::add_integers`] for sums of the definition, which may be
+    /// infinite, with its bias.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma")]
+    fn add_definition(&self, subs: RowSums, sums: RowSums) -> RowSums {
+        let add = |half: usize| {
+            let biased = _mm512_add_epi64(self.bytes[half], _mm512_set1_epi64(1023 - 127));
             let factor = _mm512_castsi512_pd(_mm512_slli_epi64::<52>(biased));
-            sums[half] = _mm512_mask3_fmadd_pd(subs[half], factor, sums[half], self.valid[half]);
-        }
+            _mm512_mask3_fmadd_pd(subs[half], factor, sums[half], self.valid[half])
+        };
+        [add(0), add(1)]
     }
 }
 

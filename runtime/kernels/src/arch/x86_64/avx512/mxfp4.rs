@@ -184,34 +184,75 @@ pub(super) unsafe fn group_sums<const P: usize>(
     }
 }
 
-/// [`group_sums`] of one position: all lanes side by side, since nothing else
-/// hides how long a sum takes.
+/// The upper 16 bits of the sixteen E2M1 values in f64, which are all there is,
+/// twice: word permutations look at five bits of an index.
+const TOPS: [u16; 32] = {
+    let mut tops = [0; 32];
+    let mut at = 0;
+    while at < 32 {
+        let [zero @ .., low, high] = E2M1[at % 16].to_le_bytes();
+        let mut i = 0;
+        while i < zero.len() {
+            assert!(zero[i] == 0, "an E2M1 value needs two bytes of f64");
+            i += 1;
+        }
+        tops[at] = u16::from_le_bytes([low, high]);
+        at += 1;
+    }
+    tops
+};
+
+/// [`group_sums`] of one position. Every weight is used once, so what counts is
+/// to decode with few steps: a word permutation looks up four elements of every
+/// row at a time, and one more step puts each on top of a vector of its own. All
+/// lanes are summed side by side, since nothing else hides how long a sum takes.
 ///
 /// # Safety
 /// `x` must be good for reading 32 values.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn single_sums(nibbles: [__m512i; 2], x: *const f64) -> __m512d {
-    // SAFETY: the table is sixteen f64.
-    let table = unsafe {
-        [
-            _mm512_loadu_pd(E2M1.as_ptr()),
-            _mm512_loadu_pd(E2M1[8..].as_ptr()),
-        ]
-    };
+    // SAFETY: the table is 64 bytes.
+    let tops = unsafe { _mm512_loadu_si512(TOPS.as_ptr().cast()) };
     let mut lanes = [_mm512_setzero_pd(); 8];
     for (half, mut nibbles) in nibbles.into_iter().enumerate() {
-        for i in 0..16 {
-            // The permutation looks at the lowest four bits of each index.
-            let w = _mm512_permutex2var_pd(table[0], nibbles, table[1]);
-            nibbles = _mm512_srli_epi64::<4>(nibbles);
-            // SAFETY: by the function's contract.
-            let x = _mm512_set1_pd(unsafe { *x.add(half * 16 + i) });
-            lanes[i % 8] = _mm512_fmadd_pd(w, x, lanes[i % 8]);
+        for n in 0..4 {
+            // Word k of a row: element 4 k + n of this half.
+            let quad = _mm512_permutexvar_epi16(nibbles, tops);
+            nibbles = _mm512_srli_epi16::<4>(nibbles);
+            for (k, w) in spread(quad).into_iter().enumerate() {
+                let i = 4 * k + n;
+                // SAFETY: by the function's contract.
+                let x = _mm512_set1_pd(unsafe { *x.add(half * 16 + i) });
+                lanes[i % 8] = _mm512_fmadd_pd(w, x, lanes[i % 8]);
+            }
         }
     }
     let s = |j: usize| _mm512_add_pd(lanes[j], lanes[j + 4]);
     _mm512_add_pd(_mm512_add_pd(s(0), s(1)), _mm512_add_pd(s(2), s(3)))
+}
+
+/// The four 16-bit values of every 64-bit lane, each on top of its own vector
+/// with zeros below.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn spread(quad: __m512i) -> [__m512d; 4] {
+    // Negative selectors give zero bytes.
+    #[rustfmt::skip]
+    let second = _mm_setr_epi8(
+        -1, -1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1, -1, -1, 10, 11,
+    );
+    #[rustfmt::skip]
+    let third = _mm_setr_epi8(
+        -1, -1, -1, -1, -1, -1, 4, 5, -1, -1, -1, -1, -1, -1, 12, 13,
+    );
+    let fourth = _mm512_set1_epi64(!0 << 48);
+    [
+        _mm512_castsi512_pd(_mm512_slli_epi64::<48>(quad)),
+        _mm512_castsi512_pd(_mm512_shuffle_epi8(quad, _mm512_broadcast_i32x4(second))),
+        _mm512_castsi512_pd(_mm512_shuffle_epi8(quad, _mm512_broadcast_i32x4(third))),
+        _mm512_castsi512_pd(_mm512_and_si512(quad, fourth)),
+    ]
 }
 
 /// Lane `LANE` of a group: elements `LANE`, `LANE + 8`, `+ 16` and `+ 24`, of
@@ -260,14 +301,16 @@ unsafe fn lane<const LANE: usize, const LOW: u32, const HIGH: u32, const P: usiz
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 pub(super) unsafe fn interleave(rows: &[*const u8; ROWS], offset: usize) -> [__m512i; 2] {
+    // Each row goes from memory into its vector: through an array, the compiler
+    // stores narrow and loads wide, which waits for the stores.
     // SAFETY: by the function's contract.
-    let row = rows.map(|row| unsafe { _mm_loadu_si128(row.add(offset).cast()) });
-    let join = |a, b, c, d| {
-        let joined = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(a), b);
-        _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(joined, c), d)
+    let part = |r: usize| unsafe { _mm_loadu_si128(rows[r].add(offset).cast()) };
+    let quad = |r: usize| {
+        let joined = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(part(r)), part(r + 2));
+        let joined = _mm512_inserti32x4::<2>(joined, part(r + 4));
+        _mm512_inserti32x4::<3>(joined, part(r + 6))
     };
-    let even = join(row[0], row[2], row[4], row[6]);
-    let odd = join(row[1], row[3], row[5], row[7]);
+    let (even, odd) = (quad(0), quad(1));
     [
         _mm512_unpacklo_epi64(even, odd),
         _mm512_unpackhi_epi64(even, odd),

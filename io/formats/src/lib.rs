@@ -18,6 +18,7 @@
 //! | [`config`] | `config.json` of Kimi K3 |
 //! | [`RankFile`] | `tiktoken.model`: the tokens of the vocabulary |
 //! | [`trace`] | expert traces |
+//! | [`trunk`] | packed blocks of weights |
 //! | [`Identity`] | what makes two checkpoints the same one |
 //! | [`synth`] | synthetic checkpoints in the released layout |
 //! | `gates` (feature `testing`) | whether a test runs, and saying when it does not |
@@ -44,6 +45,7 @@ pub mod synth;
 mod tensor;
 mod tiktoken;
 pub mod trace;
+pub mod trunk;
 
 pub use config::{ConfigForm, ConfigProblem, KimiK3Config};
 pub use dtype::Dtype;

@@ -1,5 +1,7 @@
 //! What each reader accepts and refuses, fault class by fault class.
 
+mod bf16_x3;
+mod bf16_x3_faults;
 mod config;
 mod index_faults;
 mod oracle;

@@ -6,7 +6,8 @@ use std::path::Path;
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_config::{
     ArenaLayout, BudgetPlan, Bytes, Headroom, HostCpu, HostMemory, MemoryBudget, MemoryRequest,
-    ModelFootprint, Origin, PlanRefusal, PositiveCount, Settings, Sourced, plan_by_budget,
+    ModelFootprint, Origin, PlanRefusal, PositiveCount, Settings, Sourced, default_block_bytes,
+    plan_by_budget,
 };
 use k3_formats::{KimiK3Config, ShardIndex};
 use k3_io::{EngineConfig, PagePolicy};
@@ -18,9 +19,6 @@ use k3_tokenizer::Tokenizer;
 
 use crate::error::CliError;
 
-/// A block takes at most one part in this many of the trunk, so that a small
-/// model has blocks to stream too.
-const BLOCK_TRUNK_PARTS: u64 = 32;
 /// Trunks from here on are worth 2 MiB pages and a whole engine's requests.
 pub(crate) const LARGE_TRUNK_BYTES: u64 = 128 << 20;
 /// Least bytes that a small model keeps in flight.
@@ -55,7 +53,7 @@ pub(crate) fn trunk_bytes(config: &KimiK3Config, layer_count: usize) -> u64 {
 pub(crate) fn block_bytes(settings: &Settings, trunk_bytes: u64) -> u64 {
     let Sourced { value, origin } = &settings.block_bytes;
     match origin {
-        Origin::Default => value.0.min(trunk_bytes / BLOCK_TRUNK_PARTS).max(1),
+        Origin::Default => default_block_bytes(trunk_bytes),
         _ => value.0,
     }
 }

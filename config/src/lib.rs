@@ -66,5 +66,5 @@ pub use preset::{
 pub use settings::{
     DEFAULT_BLOCK_BYTES, POSITIONS_MAX, PathList, PositiveCount, SETTING_KEYS, SettingKey,
     SettingProblem, SettingRow, SettingSources, SettingValues, Settings, SettingsErrors,
-    SettingsFile, THREADS_MAX,
+    SettingsFile, THREADS_MAX, default_block_bytes,
 };

@@ -35,6 +35,18 @@ use keys::Layer;
 /// enough for it.
 pub const DEFAULT_BLOCK_BYTES: Bytes = Bytes(4 << 20);
 
+/// A block takes at most one part in this many of the trunk, so that a small
+/// model has blocks to stream too.
+const BLOCK_TRUNK_PARTS: u64 = 32;
+
+/// The largest block of a trunk of `trunk_bytes` when nobody says otherwise:
+/// what a run streams in and what a packer cuts.
+#[must_use]
+pub fn default_block_bytes(trunk_bytes: u64) -> u64 {
+    let most = trunk_bytes / BLOCK_TRUNK_PARTS;
+    DEFAULT_BLOCK_BYTES.0.min(most).max(1)
+}
+
 /// A value that cannot be used, or a key that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingProblem {

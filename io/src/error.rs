@@ -1,7 +1,7 @@
 //! What can go wrong between a path and its bytes.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k3_formats::FormatError;
 
@@ -83,6 +83,15 @@ pub enum IoError {
         shards: Vec<String>,
     },
 
+    /// No directory has a packed trunk.
+    #[error("{}", no_trunk(directories, unfinished.as_deref()))]
+    NoTrunk {
+        /// The directories.
+        directories: Vec<PathBuf>,
+        /// A file of a packing that was not finished.
+        unfinished: Option<PathBuf>,
+    },
+
     /// A file is empty.
     #[error("{}: is empty: the download did not finish; fetch it again", path.display())]
     Empty {
@@ -127,6 +136,25 @@ pub enum IoError {
     /// A read failed, or a file's content is wrong.
     #[error(transparent)]
     Format(#[from] FormatError),
+}
+
+fn no_trunk(directories: &[PathBuf], unfinished: Option<&Path>) -> String {
+    let names: Vec<_> = directories
+        .iter()
+        .map(|directory| directory.display().to_string())
+        .collect();
+    let names = names.join(", ");
+    match unfinished {
+        Some(file) => format!(
+            "{names}: holds a packed trunk that is not finished ({}); run the same k3-pack trunk \
+             again to finish it",
+            file.display()
+        ),
+        None => format!(
+            "{names}: holds no packed trunk (trunk-00-of-01.k3trunk, or trunk.json beside \
+             trunk.bin); make one with k3-pack trunk"
+        ),
+    }
 }
 
 fn missing_shards(shards: &[String], missing_count: usize) -> String {

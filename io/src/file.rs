@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use k3_formats::{FormatError, ReadAt};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use crate::error::IoError;
 
@@ -56,6 +57,21 @@ impl FileReader {
     /// Device and inode numbers of the open file.
     pub(crate) fn identity(&self) -> (u64, u64) {
         self.identity
+    }
+
+    /// Drops a range from the page cache, where it takes the place of what is
+    /// read more than once. Advice: a file system that does not take it loses
+    /// nothing.
+    pub fn drop_cache(&self, offset: u64, bytes: u64) {
+        let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
+            return;
+        };
+        let _ = posix_fadvise(
+            &self.file,
+            offset,
+            bytes,
+            PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+        );
     }
 
     /// Checks that the file still has the length it was opened with.

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`FileReader`] | positional reads of one file |
 //! | [`CheckpointFiles`] | the files of a checkpoint directory |
+//! | [`TrunkFiles`] | the files of a packed trunk |
 //! | [`read_small`] | a whole file, up to a limit |
 //!
 //! Weights take another way than headers and small files: direct reads into
@@ -82,6 +83,7 @@ pub mod numa;
 mod probe;
 #[cfg(any(test, feature = "testing"))]
 mod refusal;
+mod trunk;
 mod units;
 mod window;
 
@@ -113,4 +115,5 @@ pub use probe::{
 };
 #[cfg(feature = "testing")]
 pub use refusal::{UringCall, refuse_affinity, refuse_io_uring, refuse_preads};
+pub use trunk::{PARTIAL_ENDING, TrunkFiles};
 pub use window::{AlignedWindow, DioAlignment};

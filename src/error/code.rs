@@ -77,6 +77,7 @@ fn io_exit(error: &IoError) -> Exit {
         | IoError::NotADirectory { .. }
         | IoError::NoSuchFile { .. }
         | IoError::NoShards { .. }
+        | IoError::NoTrunk { .. }
         | IoError::MissingShards { .. }
         | IoError::TooLarge { .. } => Exit::Refused,
         IoError::Format(error) => format_exit(error),

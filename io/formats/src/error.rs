@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{ConfigProblem, problem_list};
 use crate::shown::{listed, quoted, sentence};
+use crate::trunk::TrunkFault;
 
 /// A file this crate was asked to read is not what it should be.
 ///
@@ -261,6 +262,17 @@ pub enum FormatError {
         offset: u64,
         /// What is wrong with it.
         fault: TraceFault,
+    },
+
+    /// A packed trunk, or the field's, is not what it should be.
+    #[error("{}: offset {offset}: {fault}", path.display())]
+    Trunk {
+        /// The file.
+        path: PathBuf,
+        /// Where in it the fault lies.
+        offset: u64,
+        /// What is wrong there.
+        fault: Box<TrunkFault>,
     },
 }
 

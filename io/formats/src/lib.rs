@@ -18,7 +18,7 @@
 //! | [`config`] | `config.json` of Kimi K3 |
 //! | [`RankFile`] | `tiktoken.model`: the tokens of the vocabulary |
 //! | [`trace`] | expert traces |
-//! | [`trunk`] | packed blocks of weights |
+//! | [`trunk`] | packed trunks, and the field's raw one |
 //! | [`Identity`] | what makes two checkpoints the same one |
 //! | [`synth`] | synthetic checkpoints in the released layout |
 //! | `gates` (feature `testing`) | whether a test runs, and saying when it does not |
@@ -58,3 +58,4 @@ pub use safetensors::{ShardIndex, ShardInfo, ShardList};
 pub use tensor::{MAX_DIMENSIONS, Shape, TensorRef};
 pub use tiktoken::{RANK_FILE_BYTES_MAX, RankFile, write_ranks};
 pub use trace::ExpertTrace;
+pub use trunk::{ForeignTrunk, PackedTrunk};

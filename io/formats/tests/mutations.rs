@@ -18,9 +18,10 @@ use proptest::test_runner::{Config, TestRunner};
 use k3_formats::replica::{ReplicaShard, released_config, shards};
 use k3_formats::safetensors::ShardHeader;
 use k3_formats::safetensors::writer::write_index;
+use k3_formats::trunk::{Codec, PackedBlock, StripeHeader, checksum, encode_table, table_hash};
 use k3_formats::{
-    ConfigForm, ExpertTrace, KimiK3Config, MemoryFile, RankFile, ReadAt, ShardIndex, ShardList,
-    write_ranks,
+    ConfigForm, Dtype, ExpertTrace, ForeignTrunk, Identity, KimiK3Config, MemoryFile, PackedTrunk,
+    RankFile, ReadAt, ShardIndex, ShardList, write_ranks,
 };
 
 struct Counting;
@@ -173,7 +174,70 @@ struct Inputs {
     configs: [Vec<u8>; 2],
     ranks: Vec<u8>,
     trace: Vec<u8>,
+    trunk: Vec<u8>,
+    foreign: Vec<u8>,
 }
+
+const IDENTITY: Identity = Identity::from_bytes([3; 32]);
+
+/// A trunk of one stripe.
+fn packed_trunk() -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    let blocks: Vec<PackedBlock> = (0..4)
+        .map(|index| {
+            let extent = vec![1; 4096];
+            let offset = bytes.len() as u64;
+            bytes.extend_from_slice(&extent);
+            PackedBlock {
+                shard: 0,
+                source_offset: u64::from(index) * 4096,
+                row_start: index * 4,
+                row_count: 4,
+                row_total: 16,
+                cols: 512,
+                dtype: Dtype::Bf16,
+                codec: Codec::Raw,
+                stripe: 0,
+                offset,
+                stored_bytes: 4096,
+                raw_bytes: 4096,
+                checksum: checksum(index, &extent),
+            }
+        })
+        .collect();
+    let table = encode_table(&blocks);
+    let header = StripeHeader {
+        identity: IDENTITY,
+        set_id: [5; 32],
+        index: 0,
+        count: 1,
+        stripe_blocks: 4,
+        block_bytes: 4096,
+        block_count: 4,
+        table_offset: bytes.len() as u64,
+        table_hash: table_hash(&table),
+        file_bytes: (bytes.len() + table.len()) as u64,
+    };
+    bytes.extend_from_slice(&table);
+    bytes[..4096].copy_from_slice(&header.encode());
+    bytes
+}
+
+/// As somebody would who means harm: every checksum is right.
+fn with_true_checksums(bytes: &mut [u8]) {
+    if bytes.len() < 24_576 {
+        return;
+    }
+    let hash = table_hash(&bytes[20_480..24_576]);
+    bytes[120..152].copy_from_slice(&hash);
+    let hash = blake3::hash(&bytes[..4064]);
+    bytes[4064..4096].copy_from_slice(hash.as_bytes());
+}
+
+const FOREIGN: &str = r#"{"n_layers": 1, "align": 4096, "layers": [{"layer": 0, "shard": "s",
+ "run_start": 9, "nbytes": 4096, "file_off": 0, "tensors": {
+ "a": {"off": 0, "nbytes": 12, "dtype": "BF16", "shape": [2, 3]},
+ "b": {"off": 12, "nbytes": 4, "dtype": "F32", "shape": [1]}}}]}"#;
 
 fn inputs() -> Inputs {
     let config = small_config();
@@ -205,6 +269,8 @@ fn inputs() -> Inputs {
         configs: forms.map(|form| config.to_json(form).into_bytes()),
         ranks,
         trace: pairs.flat_map(i32::to_le_bytes).collect(),
+        trunk: packed_trunk(),
+        foreign: FOREIGN.as_bytes().to_vec(),
     }
 }
 
@@ -247,10 +313,37 @@ fn read_all_kinds(inputs: &Inputs, edits: &[Edit]) {
             drop(trace.check(Path::new("t"), 1..4, 64, 2));
         }
     });
+    let mut trunk = mutate(&inputs.trunk);
+    for keep_checksums_true in [false, true] {
+        if keep_checksums_true {
+            with_true_checksums(&mut trunk);
+        }
+        let file = MemoryFile::new("trunk", trunk.clone());
+        bounded(trunk.len(), || drop(PackedTrunk::open(&[&file], &IDENTITY)));
+    }
+    let foreign = MemoryFile::new("trunk.json", mutate(&inputs.foreign));
+    let bin = MemoryFile::new("trunk.bin", vec![0; 4096]);
+    bounded(foreign.bytes().len(), || {
+        drop(ForeignTrunk::open(&foreign, &bin));
+    });
 }
 
 /// Inputs built to make a reader allocate.
 fn hostile() {
+    // A table of 300 MB by a header with a true checksum, in a file of 24 kB.
+    let mut trunk = packed_trunk();
+    for (at, value) in [
+        (96, (1_u64 << 22) - 1),
+        (112, 301_993_984),
+        (152, 302_014_464),
+    ] {
+        trunk[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    with_true_checksums(&mut trunk);
+    let file = MemoryFile::new("f", trunk.clone());
+    bounded(trunk.len(), || {
+        assert!(PackedTrunk::open(&[&file], &IDENTITY).is_err());
+    });
     for length in [u64::MAX, 1 << 63, 99_999_999, 100_000_001] {
         let file = MemoryFile::new("f", [&length.to_le_bytes()[..], b"{}"].concat());
         bounded(0, || assert!(ShardHeader::read(&file).is_err()));

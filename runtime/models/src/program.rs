@@ -41,6 +41,8 @@ pub struct Block {
     pub row_total: u32,
     /// Elements per row.
     pub cols: u32,
+    /// Rows that are used together: blocks are cut between groups of as many.
+    pub row_quantum: u32,
     /// Shard file that holds the block.
     pub shard: u16,
     /// Absolute offset of the block's first byte in the shard; no alignment.
@@ -60,6 +62,14 @@ impl Block {
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.row_start + self.row_count == self.row_total
+    }
+
+    /// Whether a packed form of the block can be multiplied: a packed kernel
+    /// takes a matrix row by row, for one product. Rows that are used in groups
+    /// take part in more than one, also by columns, and are stored as they are.
+    #[must_use]
+    pub fn may_be_packed(&self) -> bool {
+        self.row_quantum == 1
     }
 }
 
@@ -166,6 +176,7 @@ impl SweepProgram {
                 row_count,
                 row_total,
                 cols: cols_count,
+                row_quantum,
                 shard: tensor.shard,
                 offset: tensor.offset + u64::from(row_start) * row_bytes,
                 bytes: u64::from(row_count) * row_bytes,

@@ -1,13 +1,38 @@
-//! The packed trunk: blocks of weights, rewritten offline.
+//! The packed trunk: one file or several stripes with every block of a sweep, in
+//! order, each stored by the codec that suits it; and the field's raw
+//! `trunk.json` with `trunk.bin`. `docs/formats/trunk.md` has both to the bit, and
+//! the payload of [`bf16_x3`].
 //!
-//! | module | holds |
-//! |---|---|
-//! | [`Codec`] | how a block's bytes are stored |
-//! | [`bf16_x3`] | the payload of a `bf16-x3` block |
-//!
-//! `docs/formats/trunk.md` has every byte.
+//! Reading is [`PackedTrunk`] and [`ForeignTrunk`]. For writing there are the
+//! bytes of each part ([`StripeHeader::encode`], [`encode_table`]) and what
+//! decides them ([`SetDescription`]); whoever has the files puts them together.
 
 pub mod bf16_x3;
 mod codec;
+mod fault;
+mod foreign;
+mod header;
+mod packed;
+mod set;
+mod table;
 
 pub use codec::Codec;
+pub use fault::{EntryFault, TrunkFault};
+pub use foreign::{ForeignTensor, ForeignTrunk};
+pub use header::StripeHeader;
+pub use packed::PackedTrunk;
+pub use set::{CodecChoice, STRIPES_MAX, SetDescription, stripe_file_name, stripe_of_name};
+pub use table::{BLOCKS_MAX, PackedBlock, encode_table, extent_bytes, table_bytes, table_hash};
+
+/// Version of the container and of every payload in it.
+pub const TRUNK_VERSION: u32 = 1;
+
+/// Everything begins at a multiple of this many bytes.
+pub const PAGE_BYTES: usize = 4096;
+
+/// XXH3-128 of a block's extent, seeded with the block's index: two blocks that
+/// changed places are noticed too.
+#[must_use]
+pub fn checksum(index: u32, extent: &[u8]) -> u128 {
+    twox_hash::XxHash3_128::oneshot_with_seed(index.into(), extent)
+}

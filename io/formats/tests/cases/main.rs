@@ -10,3 +10,5 @@ mod reference_data;
 mod shard_faults;
 mod support;
 mod trace;
+mod trunk;
+mod trunk_foreign;

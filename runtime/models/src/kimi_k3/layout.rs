@@ -12,6 +12,8 @@ use k3_kernels::MAX_SOURCES;
 
 use crate::error::ModelError;
 use crate::kimi_k3::names::Names;
+use crate::kimi_k3::op::sweep_program;
+use crate::program::SweepProgram;
 
 /// Names of prefix and output head, in the order they are tried.
 const PREFIXES: [(&str, &str); 2] = [
@@ -170,6 +172,13 @@ impl KimiK3Layout {
     #[must_use]
     pub fn planned(config: &KimiK3Config) -> Self {
         Binder::new(Path::new("config.json"), None).layout(config, config.num_hidden_layers)
+    }
+
+    /// Everything a sweep reads, in order, in blocks of at most `block_bytes`:
+    /// what [`KimiK3`](super::KimiK3) has, without its vectors.
+    #[must_use]
+    pub fn program(&self, block_bytes: u64) -> SweepProgram {
+        sweep_program(self, block_bytes)
     }
 
     /// The resident vectors, in the order [`KimiK3Layout`] names them.

@@ -1,0 +1,152 @@
+//! The files of a packed trunk.
+
+use std::path::{Path, PathBuf};
+
+use k3_formats::ReadAt;
+use k3_formats::trunk::stripe_of_name;
+
+use crate::error::IoError;
+use crate::file::FileReader;
+
+/// Ending of a file that a packer has not finished.
+pub const PARTIAL_ENDING: &str = "partial";
+/// Names of the field's raw trunk.
+const FOREIGN_NAMES: [&str; 2] = ["trunk.json", "trunk.bin"];
+
+/// A trunk's files, opened. What they hold is for the readers of `k3-formats`.
+#[derive(Debug)]
+pub enum TrunkFiles {
+    /// Stripe files of `k3-pack trunk`, in the order of the directories, then
+    /// of their names.
+    Packed(Vec<FileReader>),
+    /// The field's raw trunk.
+    Foreign {
+        /// `trunk.json`.
+        json: FileReader,
+        /// `trunk.bin`.
+        bin: FileReader,
+    },
+}
+
+impl TrunkFiles {
+    /// Opens the trunk that lies in `directories`.
+    ///
+    /// # Errors
+    ///
+    /// A path that is no directory, files that cannot be opened, and
+    /// [`IoError::NoTrunk`] where there is none, or only an unfinished one.
+    pub fn open(directories: &[PathBuf]) -> Result<Self, IoError> {
+        let mut stripes = Vec::new();
+        let mut unfinished = None;
+        for directory in directories {
+            let mut names = file_names(directory)?;
+            names.sort();
+            for name in names {
+                if stripe_of_name(&name).is_some() {
+                    stripes.push(FileReader::open(&directory.join(name))?);
+                } else if is_unfinished(&name) {
+                    unfinished.get_or_insert(directory.join(name));
+                }
+            }
+        }
+        if !stripes.is_empty() {
+            return Ok(Self::Packed(stripes));
+        }
+        for directory in directories {
+            let [json, bin] = FOREIGN_NAMES.map(|name| directory.join(name));
+            if json.exists() {
+                let (json, bin) = (FileReader::open(&json)?, FileReader::open(&bin)?);
+                return Ok(Self::Foreign { json, bin });
+            }
+        }
+        Err(IoError::NoTrunk {
+            directories: directories.to_vec(),
+            unfinished,
+        })
+    }
+
+    /// The files as the format readers take them.
+    #[must_use]
+    pub fn views(&self) -> Vec<&dyn ReadAt> {
+        match self {
+            Self::Packed(files) => files.iter().map(|file| file as &dyn ReadAt).collect(),
+            Self::Foreign { json, bin } => vec![json, bin],
+        }
+    }
+}
+
+/// Whether a packer that has not finished made a file of that name.
+fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(PARTIAL_ENDING)
+        .and_then(|name| name.strip_suffix('.'))
+        .is_some_and(|name| stripe_of_name(name).is_some())
+}
+
+fn file_names(directory: &Path) -> Result<Vec<String>, IoError> {
+    let system = |source| IoError::System {
+        path: directory.to_path_buf(),
+        action: "list the directory",
+        source,
+    };
+    let mut names = Vec::new();
+    for entry in directory.read_dir().map_err(system)? {
+        let name = entry.map_err(system)?.file_name();
+        names.extend(name.to_str().map(str::to_owned));
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn stripes_are_found_in_all_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = ["a", "b"].map(|name| dir.path().join(name));
+        places
+            .iter()
+            .for_each(|place| fs::create_dir(place).unwrap());
+        let none = TrunkFiles::open(&places).unwrap_err();
+        assert!(
+            matches!(
+                &none,
+                IoError::NoTrunk {
+                    unfinished: None,
+                    ..
+                }
+            ),
+            "{none}"
+        );
+        let partial = places[1].join("trunk-01-of-02.k3trunk.partial");
+        fs::write(&partial, "").unwrap();
+        let begun = TrunkFiles::open(&places).unwrap_err().to_string();
+        assert!(
+            begun.contains("k3trunk.partial") && begun.contains("finish"),
+            "{begun}"
+        );
+        for (place, name) in [(1, "trunk-01-of-02.k3trunk"), (0, "trunk-00-of-02.k3trunk")] {
+            fs::write(places[place].join(name), name).unwrap();
+        }
+        let found = TrunkFiles::open(&places).unwrap();
+        assert!(matches!(&found, TrunkFiles::Packed(files) if files.len() == 2));
+        let names: Vec<_> = found.views().iter().map(|file| file.file_name()).collect();
+        assert_eq!(names, ["trunk-00-of-02.k3trunk", "trunk-01-of-02.k3trunk"]);
+        let missing = TrunkFiles::open(&[dir.path().join("c")]).unwrap_err();
+        assert!(matches!(missing, IoError::System { .. }), "{missing}");
+    }
+
+    #[test]
+    fn a_foreign_trunk_is_both_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = [dir.path().to_path_buf()];
+        fs::write(dir.path().join("trunk.json"), "{}").unwrap();
+        let error = TrunkFiles::open(&place).unwrap_err().to_string();
+        assert!(error.contains("trunk.bin"), "{error}");
+        fs::write(dir.path().join("trunk.bin"), "").unwrap();
+        let found = TrunkFiles::open(&place).unwrap();
+        assert!(matches!(found, TrunkFiles::Foreign { .. }));
+    }
+}

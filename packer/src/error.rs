@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use k3_config::Bytes;
 use k3_formats::FormatError;
 use k3_io::IoError;
+use k3_models::ModelError;
+
+use crate::trunk::TrunkError;
 
 /// How the program ends; the numbers are those of `k3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub enum Exit {
     Refused = 2,
     /// The output cannot be written.
     NotWritable = 3,
-    /// Interrupted; nothing was kept (128 + SIGINT, as shells have it).
+    /// Interrupted (128 + SIGINT, as shells have it).
     Interrupted = 130,
 }
 
@@ -135,9 +138,15 @@ pub enum PackError {
     /// Ctrl-C.
     #[error("interrupted; nothing was kept")]
     Interrupted,
-    /// The system refuses the handler for Ctrl-C.
-    #[error("cannot listen for Ctrl-C: {0}")]
-    Signal(#[from] ctrlc::Error),
+    /// A trunk was not packed or does not agree with its checkpoint.
+    #[error(transparent)]
+    Trunk(#[from] TrunkError),
+    /// A checkpoint whose tensors are not those of its configuration.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The system refuses the handler for signals.
+    #[error("cannot listen for signals: {0}")]
+    Signal(io::Error),
 }
 
 impl PackError {
@@ -171,12 +180,14 @@ impl PackError {
             | Self::Foreign { .. }
             | Self::PartialExists { .. }
             | Self::Busy { .. }
+            | Self::Model(_)
             | Self::NoSpace { .. } => Exit::Refused,
             Self::DiskFull { .. } | Self::NoHoles { .. } | Self::NotWritable { .. } => {
                 Exit::NotWritable
             }
             Self::Interrupted => Exit::Interrupted,
             Self::Signal(_) => Exit::Failed,
+            Self::Trunk(error) => error.exit(),
         }
     }
 }

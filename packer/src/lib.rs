@@ -6,22 +6,26 @@
 //! |---|---|
 //! | [`cli`] | what the command line accepts, and its help |
 //! | [`synth`] | synthetic checkpoints: plan, target directory, writing |
+//! | [`trunk`] | packed trunks: plan, journal, pipeline, checking |
 //! | [`error`] | what can go wrong, and the exit code of each |
 //! | [`progress`], [`interrupt`] | what a person sees, and how they stop it |
 //!
 //! # Invariants
 //!
-//! - A directory appears complete under its name or not at all; whatever ends a
-//!   run, nothing half-written stays.
+//! - What is made appears complete under its name or not at all. Whatever ends a
+//!   run, of a checkpoint nothing half-written stays; of a trunk what is written
+//!   stays under other names, and the next run goes on from there.
 //! - Free space is compared with the exact need before anything is created.
 //! - Bytes depend on what was asked for, never on threads or timing.
 #![forbid(unsafe_code)]
 
+mod aligned;
 pub mod cli;
 pub mod error;
 pub mod interrupt;
 pub mod progress;
 pub mod synth;
+pub mod trunk;
 
 pub use error::PackError;
 pub use synth::{Content, SynthPlan, SynthSettings, SynthSummary};

@@ -1,6 +1,9 @@
 //! The command line: what is accepted, and what each command does with it.
 
 pub mod synth;
+pub mod trunk;
+
+use std::num::NonZeroUsize;
 
 use clap::{Parser, Subcommand};
 
@@ -8,13 +11,14 @@ const EXAMPLES: &str = "\
 Examples:
   k3-pack synth /data/k3synth --layers 8 --experts 32
   k3-pack synth /data/k3shape --sparse
+  k3-pack trunk /data/Kimi-K3 /fast/k3-trunk
 
 Exit codes:
   0    done
-  1    the run failed
+  1    the run failed, or a trunk differs from its checkpoint
   2    refused: usage, configuration, or not enough free space
   3    the output cannot be written
-  130  interrupted, nothing kept";
+  130  interrupted: of a checkpoint nothing is kept, a trunk can be gone on with";
 
 /// Makes and rewrites checkpoints, offline
 #[derive(Debug, Parser)]
@@ -43,6 +47,25 @@ pub enum Command {
         after_help = synth::EXAMPLES
     )]
     Synth(synth::SynthArgs),
+    /// Pack a checkpoint's trunk into fewer bytes
+    #[command(
+        max_term_width = 80,
+        long_about = trunk::LONG_ABOUT,
+        after_help = trunk::EXAMPLES
+    )]
+    Trunk(trunk::TrunkArgs),
+}
+
+/// Threads a machine is used with unless told otherwise.
+const THREADS_MAX: usize = 64;
+
+/// As many threads as were asked for, else one for each processor.
+fn threads_or_default(asked: Option<u64>) -> NonZeroUsize {
+    let asked = asked.and_then(|count| usize::try_from(count).ok());
+    let most = NonZeroUsize::new(THREADS_MAX).unwrap_or(NonZeroUsize::MIN);
+    asked.and_then(NonZeroUsize::new).unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |count| count.min(most))
+    })
 }
 
 #[cfg(test)]

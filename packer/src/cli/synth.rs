@@ -1,7 +1,6 @@
 //! `k3-pack synth`.
 
 use std::io::Write as _;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -12,6 +11,7 @@ use k3_formats::config::limits;
 use k3_formats::synth::{Resizing, Vision, released_config};
 use k3_io::read_small;
 
+use super::threads_or_default;
 use crate::error::PackError;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -37,9 +37,6 @@ Examples:
 
   The sizes of another configuration:
     k3-pack synth /tmp/small --config fixtures/tiny/config.json --seed 7";
-
-/// Threads a machine is used with unless told otherwise.
-const THREADS_MAX: usize = 64;
 
 /// Arguments of `synth`.
 #[derive(Debug, Clone, Args)]
@@ -86,7 +83,7 @@ pub struct SynthArgs {
     pub quiet: bool,
 }
 
-fn count(least: u64, most: usize) -> clap::builder::RangedU64ValueParser<u64> {
+pub(super) fn count(least: u64, most: usize) -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(least..=most as u64)
 }
 
@@ -100,7 +97,7 @@ pub fn run(args: &SynthArgs) -> Result<(), PackError> {
     static CANCEL: AtomicBool = AtomicBool::new(false);
     interrupt::install(&CANCEL)?;
     let plan = SynthPlan::new(&settings(args)?)?;
-    let progress = Progress::new(plan.written_bytes(), args.quiet);
+    let progress = Progress::new("writing", plan.written_bytes(), 0, args.quiet);
     let summary = write(&plan, &CANCEL, &|bytes| progress.add(bytes));
     drop(progress);
     let summary = summary?;
@@ -127,7 +124,6 @@ fn settings(args: &SynthArgs) -> Result<SynthSettings, PackError> {
         (false, true, _) => (Content::Everything, Vision::Included),
         (false, false, _) => (Content::Everything, Vision::Left),
     };
-    let threads = size(args.threads).and_then(NonZeroUsize::new);
     Ok(SynthSettings {
         out: args.out.clone(),
         config: resizing.apply(&base)?,
@@ -135,14 +131,9 @@ fn settings(args: &SynthArgs) -> Result<SynthSettings, PackError> {
         seed: args.seed,
         content,
         replace: args.force,
-        threads: threads.unwrap_or_else(available_threads),
+        threads: threads_or_default(args.threads),
         reserve_bytes: RESERVE_BYTES,
     })
-}
-
-fn available_threads() -> NonZeroUsize {
-    let most = NonZeroUsize::new(THREADS_MAX).unwrap_or(NonZeroUsize::MIN);
-    std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |count| count.min(most))
 }
 
 fn read_config(path: &Path) -> Result<KimiK3Config, PackError> {

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use k3_formats::synth::{ShardLayout, SynthValues};
 
-use super::piece::PIECE_BYTES;
 use super::plan::{Content, DISK_BLOCK_BYTES};
+
+/// Bytes generated and written at once.
+pub(super) const PIECE_BYTES: usize = 4 << 20;
 
 /// A shard: its header, and where its tensors lie.
 #[derive(Debug)]

@@ -26,10 +26,9 @@
 //! ```
 
 mod image;
-mod piece;
 mod plan;
 mod shard_file;
-mod target;
+pub(crate) mod target;
 mod write;
 
 pub use plan::{Content, RESERVE_BYTES, SynthPlan, SynthSettings};

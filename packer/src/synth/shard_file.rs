@@ -14,8 +14,8 @@ use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, posix_fad
 use nix::time::{ClockId, clock_gettime};
 
 use super::image::{self, ShardImage};
-use super::piece::{DIRECT_ALIGNMENT, PieceBuffer};
 use super::plan::Content;
+use crate::aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
 use crate::error::PackError;
 
 /// Space a file may take beyond its blocks: extent trees and the like.
@@ -119,7 +119,7 @@ impl ShardFile {
         &self,
         values: &SynthValues,
         range: &Range<u64>,
-        buffer: &mut PieceBuffer,
+        buffer: &mut AlignedBuffer,
     ) -> Result<PieceWritten, PackError> {
         let started = cpu_time();
         let len = usize::try_from(image::range_bytes(range)).expect("pieces are small");

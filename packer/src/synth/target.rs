@@ -3,18 +3,23 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use k3_io::{CONFIG_NAME, INDEX_NAME};
 
 use crate::error::PackError;
 use crate::interrupt::note_unfinished;
 
+/// How often a lock that another run holds is tried for, and how far apart.
+const LOCK_TRIES: u32 = 20;
+const LOCK_WAIT: Duration = Duration::from_millis(20);
+
 /// The directory above `out`.
 ///
 /// # Errors
 ///
 /// [`PackError::BadTarget`] when `out` names no entry of a directory.
-pub(super) fn parent(out: &Path) -> Result<PathBuf, PackError> {
+pub(crate) fn parent(out: &Path) -> Result<PathBuf, PackError> {
     if out.file_name().is_none() {
         return Err(PackError::BadTarget {
             path: out.to_owned(),
@@ -135,9 +140,18 @@ fn beside(out: &Path, ending: &str) -> PathBuf {
 }
 
 /// A lock on a directory, gone with the process.
-fn lock(path: &Path) -> Result<File, PackError> {
+pub(crate) fn lock(path: &Path) -> Result<File, PackError> {
     let directory = File::open(path).map_err(PackError::writing(path, "open the directory"))?;
-    match directory.try_lock() {
+    // A run that is just ending lets go in a moment.
+    let mut tries = LOCK_TRIES;
+    let locked = loop {
+        tries -= 1;
+        match directory.try_lock() {
+            Err(TryLockError::WouldBlock) if tries > 0 => std::thread::sleep(LOCK_WAIT),
+            other => break other,
+        }
+    };
+    match locked {
         Ok(()) => Ok(directory),
         Err(TryLockError::WouldBlock) => Err(PackError::Busy {
             path: path.to_owned(),
@@ -202,7 +216,7 @@ fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(path.read_dir()?.next().is_none())
 }
 
-fn sync_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 

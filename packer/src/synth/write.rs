@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use k3_formats::synth::{ShardLayout, SynthValues, config_json, shards, write_shard_index};
 use k3_io::{CONFIG_NAME, INDEX_NAME};
 
-use super::image::{self, ShardImage};
-use super::piece::PieceBuffer;
+use super::image::{self, PIECE_BYTES, ShardImage};
 use super::plan::{Content, SynthPlan};
 use super::shard_file::{ShardFile, disk_usage_bytes};
 use super::target::Target;
+use crate::aligned::AlignedBuffer;
 use crate::error::PackError;
 
 /// What a finished run has to tell.
@@ -153,7 +153,7 @@ impl Run<'_> {
 
     fn pieces(&self) -> Result<Totals, PackError> {
         let mut totals = Totals::default();
-        let mut buffer = PieceBuffer::new();
+        let mut buffer = AlignedBuffer::new(PIECE_BYTES);
         while let Some((shard, range)) = self.next()? {
             let piece = shard.write(&self.values, &range, &mut buffer)?;
             totals.written_bytes += image::range_bytes(&range);

@@ -9,12 +9,12 @@ use k3_formats::synth::{Vision, config_json};
 
 use crate::support::{names, open, small_config};
 
-fn k3_pack() -> Command {
+pub(crate) fn k3_pack() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin!("k3-pack"))
 }
 
 /// Exit code, standard output, standard error.
-fn output(command: &mut Command) -> (i32, String, String) {
+pub(crate) fn output(command: &mut Command) -> (i32, String, String) {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let code = output.status.code().unwrap();

@@ -11,11 +11,11 @@ use k3_pack::synth::{SynthPlan, write};
 use crate::support::{make, names, settings, small_config};
 
 /// A memory file system, unmounted when dropped.
-struct SmallDisk(tempfile::TempDir);
+pub(crate) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     /// `None` where mounting is not permitted.
-    fn mount(size: &str) -> Option<Self> {
+    pub(crate) fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "k3-pack-test"])
@@ -30,7 +30,7 @@ impl SmallDisk {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }

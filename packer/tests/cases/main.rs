@@ -1,4 +1,5 @@
 //! Synthetic checkpoints end to end: made, opened, run, refused, interrupted.
+//! Packed trunks the same way, and against the checkpoint they come from.
 
 #![allow(clippy::print_stdout, reason = "tests tell what they measured")]
 
@@ -7,3 +8,9 @@ mod command;
 mod faults;
 mod released;
 mod support;
+mod trunk;
+mod trunk_command;
+mod trunk_faults;
+mod trunk_kills;
+mod trunk_resume;
+mod trunk_support;

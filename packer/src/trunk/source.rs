@@ -1,0 +1,177 @@
+//! The checkpoint, cut into blocks.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use k3_config::default_block_bytes;
+use k3_formats::trunk::PackedBlock;
+use k3_formats::{FormatError, Identity, KimiK3Config, ReadAt, ShardIndex};
+use k3_io::{CheckpointFiles, FileReader, read_small};
+use k3_models::kimi_k3::KimiK3Layout;
+use k3_models::{Block, SweepProgram};
+
+use super::error::TrunkError;
+use crate::error::PackError;
+
+/// Where the parts of a checkpoint lie.
+#[derive(Debug, Clone)]
+pub struct SourcePaths {
+    /// The snapshot's directory.
+    pub model: PathBuf,
+    /// Further directories that hold shards.
+    pub roots: Vec<PathBuf>,
+    /// A configuration instead of the snapshot's own.
+    pub config: Option<PathBuf>,
+}
+
+/// A checkpoint whose trunk is packed or compared.
+#[derive(Debug)]
+pub struct TrunkSource {
+    paths: SourcePaths,
+    shards: Vec<FileReader>,
+    identity: Identity,
+    layout: KimiK3Layout,
+    program: SweepProgram,
+    block_bytes: u64,
+}
+
+impl TrunkSource {
+    /// Opens the checkpoint and cuts its trunk into blocks of at most
+    /// `block_bytes`, or of what a run would take.
+    ///
+    /// # Errors
+    ///
+    /// A checkpoint that cannot be read, is incomplete or not of its
+    /// configuration.
+    pub fn open(paths: &SourcePaths, block_bytes: Option<u64>) -> Result<Self, PackError> {
+        let files = CheckpointFiles::open(&paths.model, &paths.roots)?;
+        let (config_path, config_bytes) = match &paths.config {
+            None => files.config()?,
+            Some(path) => (
+                path.clone(),
+                read_small(path, k3_formats::config::MAX_CONFIG_BYTES)?,
+            ),
+        };
+        let config = KimiK3Config::parse(&config_path, &config_bytes)?;
+        let index = ShardIndex::build(&files.views(), files.index_view())?;
+        let layout = KimiK3Layout::bind(&paths.model, &config, &index, None)?;
+        let block_bytes = block_bytes.unwrap_or_else(|| {
+            // In the largest blocks there can be: the sum is the same in any.
+            let blocks = layout.program(u64::MAX).blocks;
+            default_block_bytes(blocks.iter().map(|block| block.bytes).sum())
+        });
+        Ok(Self {
+            paths: paths.clone(),
+            identity: index.identity(&config_bytes),
+            program: layout.program(block_bytes),
+            layout,
+            shards: files.shards,
+            block_bytes,
+        })
+    }
+
+    /// The same checkpoint in blocks of at most `block_bytes`.
+    #[must_use]
+    pub fn recut(self, block_bytes: u64) -> Self {
+        Self {
+            program: self.layout.program(block_bytes),
+            block_bytes,
+            ..self
+        }
+    }
+
+    /// The snapshot's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.paths.model
+    }
+
+    /// What makes this checkpoint this one.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Largest block, in bytes.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Every block, in sweep order.
+    #[must_use]
+    pub fn blocks(&self) -> &[Block] {
+        &self.program.blocks
+    }
+
+    /// Number of blocks.
+    ///
+    /// # Panics
+    ///
+    /// Beyond 2^32 blocks, which no program has.
+    #[must_use]
+    pub fn block_count(&self) -> u32 {
+        u32::try_from(self.blocks().len()).expect("block counts are capped")
+    }
+
+    /// Bytes of some blocks in the checkpoint.
+    #[must_use]
+    pub fn raw_bytes_of(&self, range: Range<u32>) -> u64 {
+        let range = range.start as usize..range.end as usize;
+        self.blocks()[range].iter().map(|block| block.bytes).sum()
+    }
+
+    /// The file that holds a block.
+    #[must_use]
+    pub fn shard(&self, block: &Block) -> &FileReader {
+        &self.shards[usize::from(block.shard)]
+    }
+
+    /// Fills `out` with a block's bytes, and leaves none of them in the page
+    /// cache.
+    ///
+    /// # Errors
+    ///
+    /// A failed or short read.
+    pub(super) fn read(&self, block: &Block, out: &mut [u8]) -> Result<(), FormatError> {
+        let shard = self.shard(block);
+        shard.read_exact_at(block.offset, out)?;
+        shard.drop_cache(block.offset, out.len() as u64);
+        Ok(())
+    }
+
+    /// Checks that no shard has changed its length since it was opened.
+    pub(super) fn recheck(&self) -> Result<(), PackError> {
+        for shard in &self.shards {
+            shard.recheck_len()?;
+        }
+        Ok(())
+    }
+
+    /// Whether `packed` is where and what block `index` is here.
+    pub(super) fn matches(&self, index: usize, packed: &PackedBlock) -> bool {
+        let Some(block) = self.blocks().get(index) else {
+            return false;
+        };
+        (packed.shard, packed.source_offset) == (block.shard, block.offset)
+            && (packed.row_start, packed.row_count) == (block.row_start, block.row_count)
+            && (packed.row_total, packed.cols) == (block.row_total, block.cols)
+            && (packed.dtype, packed.raw_bytes) == (block.dtype, block.bytes)
+    }
+}
+
+/// A block's rows and columns as counts in memory.
+pub(super) fn shape(block: &Block) -> [usize; 2] {
+    [block.row_count as usize, block.cols as usize]
+}
+
+/// A block's length as a count in memory.
+pub(super) fn length(block: &Block) -> usize {
+    usize::try_from(block.bytes).expect("blocks fit memory")
+}
+
+impl From<FormatError> for TrunkError {
+    fn from(error: FormatError) -> Self {
+        Self::Source(error)
+    }
+}

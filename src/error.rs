@@ -14,6 +14,7 @@ use k3_actors::sim::ReplayError;
 use k3_benchmarks::MeasureError;
 use k3_config::{Bytes, ConfigError, GroupError, Headroom, Origin, PlanRefusal, Shortfall};
 use k3_formats::FormatError;
+use k3_integrity::IntegrityError;
 use k3_io::{EngineError, IoError};
 use k3_kernels::Isa;
 use k3_runtime::{RunError, SampleError};
@@ -396,6 +397,20 @@ pub(crate) enum CliError {
         /// The system's reason.
         source: io::Error,
     },
+    /// A download, a check or a repair.
+    #[error(transparent)]
+    Integrity(#[from] IntegrityError),
+    /// A variable that holds what it cannot.
+    #[error("{name}: {reason}")]
+    BadVariable {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong; never what it holds.
+        reason: &'static str,
+    },
+    /// Stopped by the user; what there is stays.
+    #[error("interrupted: {0}")]
+    KeptInterrupted(String),
     /// Stopped by the user before there was anything to keep.
     #[error("interrupted before the first token; nothing was kept")]
     Interrupted,

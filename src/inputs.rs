@@ -169,6 +169,8 @@ impl InputKind {
     pub(crate) const PROMPT: Self = Self::new("a prompt", 256 << 20);
     /// A trace: a million positions of a full model have 12 GB.
     pub(crate) const TRACE: Self = Self::new("a trace", 16 << 30);
+    /// Findings of `k3 verify`: a few hundred bytes for each bad range.
+    pub(crate) const FINDINGS: Self = Self::new("findings of `k3 verify`", 1 << 30);
     /// Settings are a page of text.
     pub(crate) const SETTINGS: Self = Self::new("a settings file", 1 << 20);
 

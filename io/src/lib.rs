@@ -28,6 +28,7 @@
 //! | [`FileTable`] | the files reads go to, each direct where the file system allows |
 //! | [`ReadEngine`] | requests in, filled leases out: [`UringEngine`], [`PreadEngine`] |
 //! | [`DiskProfile`] | what the disk gives, measured through an engine |
+//! | [`hash_ranges`] | hashes of many ranges, at the speed of the disk |
 //!
 //! - Memory that the kernel may write is owned by the request until the last
 //!   read of it has completed, whoever lost interest meanwhile.
@@ -77,6 +78,7 @@ mod direct;
 mod engine;
 mod error;
 mod file;
+mod hashing;
 mod lease;
 #[cfg(feature = "numa")]
 pub mod numa;
@@ -105,6 +107,7 @@ pub use engine::{Fault, FaultHook, ReadCall};
 pub use engine::{FaultyEngine, FaultyPlan};
 pub use error::IoError;
 pub use file::{FileReader, read_small};
+pub use hashing::{Digest, HashKind, HashSettings, HashSink, HashSummary, hash_ranges};
 pub use lease::{
     Generation, RING_ALIGNMENT, ReadLease, RingAllocation, RingArena, RingState, SlotArena,
     SlotState, Word, WriteLease,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use k3_config::Bytes;
 use k3_formats::FormatError;
-use k3_io::IoError;
+use k3_io::{EngineError, IoError};
 use k3_models::ModelError;
 
 use crate::trunk::TrunkError;
@@ -41,6 +41,21 @@ pub enum PackError {
     /// A configuration that cannot be read.
     #[error(transparent)]
     Input(#[from] IoError),
+    /// A checkpoint that cannot be read.
+    #[error(transparent)]
+    Reading(#[from] EngineError),
+    /// A file that was changed meanwhile.
+    #[error("{}: was changed while it was read; nothing was kept; let whatever writes there finish, then run again", .path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A manifest is there already.
+    #[error("{}: exists; name another file with --out, or replace it with --force", .path.display())]
+    ManifestExists {
+        /// The file.
+        path: PathBuf,
+    },
     /// A target that is no name for a directory.
     #[error("{}: not a name for a new directory; name one inside an existing directory", .path.display())]
     BadTarget {
@@ -177,6 +192,7 @@ impl PackError {
             | Self::BadTarget { .. }
             | Self::NoParent { .. }
             | Self::Exists { .. }
+            | Self::ManifestExists { .. }
             | Self::Foreign { .. }
             | Self::PartialExists { .. }
             | Self::Busy { .. }
@@ -186,7 +202,7 @@ impl PackError {
                 Exit::NotWritable
             }
             Self::Interrupted => Exit::Interrupted,
-            Self::Signal(_) => Exit::Failed,
+            Self::Signal(_) | Self::Reading(_) | Self::Changed { .. } => Exit::Failed,
             Self::Trunk(error) => error.exit(),
         }
     }

@@ -7,6 +7,7 @@
 //! | [`cli`] | what the command line accepts, and its help |
 //! | [`synth`] | synthetic checkpoints: plan, target directory, writing |
 //! | [`trunk`] | packed trunks: plan, journal, pipeline, checking |
+//! | [`manifest`] | the integrity manifest of a checkpoint |
 //! | [`error`] | what can go wrong, and the exit code of each |
 //! | [`progress`], [`interrupt`] | what a person sees, and how they stop it |
 //!
@@ -23,6 +24,7 @@ mod aligned;
 pub mod cli;
 pub mod error;
 pub mod interrupt;
+pub mod manifest;
 pub mod progress;
 pub mod synth;
 pub mod trunk;

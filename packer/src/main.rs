@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Synth(args) => k3_pack::cli::synth::run(args),
         Command::Trunk(args) => k3_pack::cli::trunk::run(args),
+        Command::Manifest(args) => k3_pack::cli::manifest::run(args),
     };
     match result {
         Ok(()) => Exit::Done.into(),

@@ -8,6 +8,7 @@ use k3_models::kimi_k3::AttentionForm;
 
 use super::args::{POSITIONS_MAX, THREADS_MAX};
 use super::bench::BenchArgs;
+use super::integrity::{self, FetchArgs, RepairArgs, VerifyArgs};
 use super::ladder::LadderArgs;
 use super::memory::MemoryArgs;
 use super::{help, values};
@@ -28,6 +29,16 @@ pub(crate) enum Command {
     /// Tell what a checkpoint holds and lacks
     #[command(long_about = help::INSPECT_ABOUT, after_help = help::INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
+    /// Download a snapshot from the model hub
+    #[command(long_about = integrity::FETCH_ABOUT, after_help = integrity::FETCH_EXAMPLES,
+        allow_missing_positional = true)]
+    Fetch(FetchArgs),
+    /// Compare a checkpoint's bytes with what they should be
+    #[command(long_about = integrity::VERIFY_ABOUT, after_help = integrity::VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
+    /// Fetch the bad ranges of a checkpoint again
+    #[command(long_about = integrity::REPAIR_ABOUT, after_help = integrity::REPAIR_EXAMPLES)]
+    Repair(RepairArgs),
     /// Replay a trace of experts against a cache
     #[command(long_about = help::REPLAY_ABOUT, after_help = help::REPLAY_EXAMPLES)]
     Replay(ReplayArgs),

@@ -54,11 +54,12 @@ Examples:
 
 Exit codes:
   0    done
-  1    the run failed, `compare` found a difference, or `inspect` a checkpoint
-       that is not complete
+  1    the run failed, `compare` found a difference, `inspect` a checkpoint that
+       is not complete, or `verify` or `repair` bytes that are wrong and stay so
   2    refused: usage, configuration or plan
   3    an output cannot be written
-  5    interrupted; the tokens so far and the report (--out, --json) were kept
+  5    interrupted; what there was is kept: tokens and the report (--out,
+       --json), what was fetched, mended or found
   130  interrupted with nothing to keep
 Ctrl-C, SIGTERM and a terminal that hangs up (SIGHUP, unless it is ignored)
 interrupt a run; a second Ctrl-C or SIGTERM ends at once.

@@ -4,6 +4,7 @@ pub(crate) mod args;
 pub(crate) mod bench;
 pub(crate) mod commands;
 mod help;
+pub(crate) mod integrity;
 pub(crate) mod ladder;
 pub(crate) mod memory;
 pub(crate) mod metrics;

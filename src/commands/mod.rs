@@ -7,6 +7,7 @@ pub(crate) mod detokenize;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod integrity;
 pub(crate) mod ladder;
 pub(crate) mod plan;
 pub(crate) mod presets;
@@ -16,16 +17,22 @@ pub(crate) mod tokenize;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use k3_config::{PathList, SettingValues};
+
 use crate::error::CliError;
+use crate::settings;
 
 /// Environment variable that names the checkpoint.
 pub(crate) const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 12] = [
+const COMMAND_NAMES: [&str; 15] = [
     "plan",
     "doctor",
     "presets",
     "inspect",
+    "fetch",
+    "verify",
+    "repair",
     "replay",
     "ladder",
     "bench",
@@ -72,6 +79,22 @@ pub(crate) fn named_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
         named: variable(argument),
         similar_command,
     })
+}
+
+/// The folders beside MODEL: those given, else those of the variable or the
+/// settings file.
+///
+/// # Errors
+///
+/// Settings that cannot be used, and folders that are not there.
+pub(crate) fn roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let flags = SettingValues {
+        root: (!given.is_empty()).then(|| PathList(given.to_vec())),
+        ..SettingValues::default()
+    };
+    let settings = settings::resolve(flags, None)?;
+    settings::check_roots(&settings)?;
+    Ok(settings.root.map_or_else(Vec::new, |roots| roots.value.0))
 }
 
 /// The variable that names MODEL where no argument does.

@@ -5,6 +5,7 @@ use std::io;
 use k3_actors::bench::BenchError;
 use k3_benchmarks::MeasureError;
 use k3_formats::FormatError;
+use k3_integrity::IntegrityError;
 use k3_io::IoError;
 use k3_models::ModelError;
 use k3_runtime::{RunError, SampleError};
@@ -22,6 +23,8 @@ impl CliError {
             Self::NotWritable { .. } => Exit::NotWritable,
             Self::OutputClosed => Exit::Done,
             Self::Interrupted | Self::MeasuringInterrupted => Exit::Interrupted,
+            Self::KeptInterrupted(_) => Exit::InterruptedKept,
+            Self::Integrity(error) => integrity_exit(error),
             Self::Bench(BenchError::NothingStreams) => Exit::Refused,
             Self::Bench(BenchError::Run(error)) => run_exit(error),
             Self::Bench(_) => Exit::Failed,
@@ -56,6 +59,22 @@ fn run_exit(error: &RunError) -> Exit {
         },
         RunError::Cancelled => Exit::Interrupted,
         _ => Exit::Failed,
+    }
+}
+
+/// What was asked for wrongly or cannot be is refused; what broke on the way is
+/// a failure.
+fn integrity_exit(error: &IntegrityError) -> Exit {
+    match error {
+        IntegrityError::Io(error) => io_exit(error),
+        IntegrityError::Format(error) => format_exit(error),
+        IntegrityError::NotWritable { .. } => Exit::NotWritable,
+        IntegrityError::Interrupted => Exit::InterruptedKept,
+        IntegrityError::Engine(_)
+        | IntegrityError::Http(_)
+        | IntegrityError::Hub { .. }
+        | IntegrityError::Incomplete { .. } => Exit::Failed,
+        _ => Exit::Refused,
     }
 }
 

@@ -15,7 +15,7 @@ const CAUSES_MAX: usize = 8;
 pub(crate) fn render(error: &CliError, style: Style) -> String {
     if matches!(
         error,
-        CliError::Interrupted | CliError::MeasuringInterrupted
+        CliError::Interrupted | CliError::MeasuringInterrupted | CliError::KeptInterrupted(_)
     ) {
         return format!("{error}\n");
     }

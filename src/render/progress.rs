@@ -70,6 +70,11 @@ impl Progress {
         Self(bar)
     }
 
+    /// Runs `print`, which writes on the same screen, with the bar out of the way.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+
     /// `done` of the total are done.
     pub(crate) fn set(&self, done: u64) {
         self.0.set_position(done);

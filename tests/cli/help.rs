@@ -6,11 +6,14 @@ use insta::assert_snapshot;
 
 use crate::common::{k3, program, run, stdout_of};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 14] = [
     "plan",
     "doctor",
     "presets",
     "inspect",
+    "fetch",
+    "verify",
+    "repair",
     "replay",
     "ladder",
     "bench",

@@ -9,6 +9,7 @@ mod faults;
 mod generate;
 mod help;
 mod inspect;
+mod integrity;
 mod interrupt;
 mod ladder;
 mod leftovers;

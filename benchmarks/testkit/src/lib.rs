@@ -11,6 +11,7 @@
 //!   [`Mistake`], the ways to get it wrong that a fixture must notice.
 //! - [`replica`]: the headers of the released checkpoint, all 497,220 tensors,
 //!   over files that need no disk.
+//! - [`hub`]: a model hub on loopback, with every way of misbehaving.
 //! - [`FaultyReadAt`]: files that end early, fail, wait or lie.
 //!
 //! # Invariants
@@ -25,6 +26,7 @@
 
 mod error;
 mod faulty;
+pub mod hub;
 pub mod reference;
 mod rng;
 mod shape;

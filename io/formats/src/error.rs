@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::{ConfigProblem, problem_list};
+use crate::manifest::ManifestFault;
 use crate::shown::{listed, quoted, sentence};
 use crate::trunk::TrunkFault;
 
@@ -251,6 +252,20 @@ pub enum FormatError {
         offset: u64,
         /// What is wrong with it.
         fault: RankFault,
+    },
+
+    /// An integrity manifest is not what was written, or not one.
+    #[error(
+        "{}: offset {offset}: {fault}; make it anew with `k3-pack manifest`",
+        path.display()
+    )]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// Where the fault lies.
+        offset: u64,
+        /// What is wrong with it.
+        fault: ManifestFault,
     },
 
     /// An expert trace is malformed.

@@ -19,6 +19,7 @@
 //! | [`RankFile`] | `tiktoken.model`: the tokens of the vocabulary |
 //! | [`trace`] | expert traces |
 //! | [`trunk`] | packed trunks, and the field's raw one |
+//! | [`manifest`] | the integrity manifest: hashes of every byte |
 //! | [`Identity`] | what makes two checkpoints the same one |
 //! | [`synth`] | synthetic checkpoints in the released layout |
 //! | `gates` (feature `testing`) | whether a test runs, and saying when it does not |
@@ -35,6 +36,7 @@ pub mod gates;
 mod identity;
 mod json_error;
 mod json_stream;
+pub mod manifest;
 mod memory_file;
 mod read_at;
 #[cfg(feature = "testing")]
@@ -52,6 +54,7 @@ pub use dtype::Dtype;
 pub use error::{FormatError, IndexFault, RankFault, TensorFault, TraceFault};
 pub use experts::{ExpertDirectory, ExpertPart, ExpertRef, Segment};
 pub use identity::Identity;
+pub use manifest::{Manifest, ManifestFault, ManifestPlan};
 pub use memory_file::MemoryFile;
 pub use read_at::{ReadAt, read_all};
 pub use safetensors::{ShardIndex, ShardInfo, ShardList};

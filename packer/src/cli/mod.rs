@@ -1,5 +1,6 @@
 //! The command line: what is accepted, and what each command does with it.
 
+pub mod manifest;
 pub mod synth;
 pub mod trunk;
 
@@ -12,6 +13,7 @@ Examples:
   k3-pack synth /data/k3synth --layers 8 --experts 32
   k3-pack synth /data/k3shape --sparse
   k3-pack trunk /data/Kimi-K3 /fast/k3-trunk
+  k3-pack manifest /data/k3
 
 Exit codes:
   0    done
@@ -54,6 +56,13 @@ pub enum Command {
         after_help = trunk::EXAMPLES
     )]
     Trunk(trunk::TrunkArgs),
+    /// Hash every byte of a checkpoint, to verify and repair it later
+    #[command(
+        max_term_width = 80,
+        long_about = manifest::LONG_ABOUT,
+        after_help = manifest::EXAMPLES
+    )]
+    Manifest(manifest::ManifestArgs),
 }
 
 /// Threads a machine is used with unless told otherwise.

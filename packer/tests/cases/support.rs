@@ -45,6 +45,14 @@ pub(crate) fn small_config(layers: usize, experts: usize) -> KimiK3Config {
     resizing.apply(&base).unwrap()
 }
 
+/// A small checkpoint below `directory`.
+pub(crate) fn made(directory: &Path) -> std::path::PathBuf {
+    let out = directory.join("model");
+    let plan = SynthPlan::new(&settings(&out, small_config(3, 6))).unwrap();
+    write(&plan, &AtomicBool::new(false), &|_| ()).unwrap();
+    out
+}
+
 /// Settings that ask for no space to be left free.
 pub(crate) fn settings(out: &Path, config: KimiK3Config) -> SynthSettings {
     SynthSettings {

@@ -34,6 +34,11 @@ const RULES: &[Rule] = &[
         allowed: &["k3-config", "k3-formats"],
     },
     Rule {
+        name: "k3-integrity",
+        directory: "integrity",
+        allowed: &["k3-config", "k3-formats", "k3-io"],
+    },
+    Rule {
         name: "k3-tokenizer",
         directory: "runtime/tokenizer",
         allowed: &["k3-formats"],
@@ -68,6 +73,7 @@ const RULES: &[Rule] = &[
             "k3-benchmarks",
             "k3-config",
             "k3-formats",
+            "k3-integrity",
             "k3-io",
             "k3-kernels",
             "k3-models",

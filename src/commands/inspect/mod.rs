@@ -12,18 +12,14 @@ mod files;
 mod kind;
 mod show;
 
-use std::path::PathBuf;
-
-use k3_config::{PathList, SettingValues};
 use k3_formats::{ReadAt, ShardIndex};
 use k3_io::FileReader;
 use k3_models::kimi_k3::KimiK3Layout;
 
-use super::model_path;
+use super::{model_path, roots};
 use crate::cli::commands::InspectArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::settings;
 use crate::stdout::Stdout;
 use census::Census;
 use files::Files;
@@ -35,7 +31,7 @@ use files::Files;
 /// No such directory, and files that exist but may not be read.
 pub(crate) fn run(args: &InspectArgs) -> Result<Exit, CliError> {
     let path = model_path(args.model.as_deref())?;
-    let roots = roots(args)?;
+    let roots = roots(&args.roots)?;
     let mut files = Files::gather(&path, &roots, args.config.as_deref())?;
     let mut census = Census::new(&path, files.config.as_ref());
     for shard in &mut files.shards {
@@ -63,17 +59,6 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Exit, CliError> {
     } else {
         Exit::Failed
     })
-}
-
-/// The folders beside MODEL, from option, variable or settings file.
-fn roots(args: &InspectArgs) -> Result<Vec<PathBuf>, CliError> {
-    let flags = SettingValues {
-        root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
-        ..SettingValues::default()
-    };
-    let settings = settings::resolve(flags, None)?;
-    settings::check_roots(&settings)?;
-    Ok(settings.root.map_or_else(Vec::new, |roots| roots.value.0))
 }
 
 /// Indexes and binds a checkpoint whose shards are all readable.

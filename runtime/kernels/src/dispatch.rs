@@ -1,11 +1,13 @@
 //! The table of kernels and the choice of an instruction set.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
 use crate::arch;
 use crate::generic;
+use crate::generic::bf16_x3::Bf16X3;
 use crate::generic::kda::KdaStep;
 use crate::generic::mxfp4_prepared::Mxfp4Group;
 
@@ -14,7 +16,7 @@ use crate::generic::mxfp4_prepared::Mxfp4Group;
 pub enum Isa {
     /// The definitions themselves, for every target.
     Scalar,
-    /// x86-64 with AVX2 and FMA.
+    /// x86-64 with AVX2 and FMA (and BMI1 and POPCNT, which came with them).
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL, besides AVX2 and FMA.
     Avx512,
@@ -121,6 +123,15 @@ pub struct KernelSet {
     /// `weights: [rows][cols]` bf16, `x: [positions][cols]`, positions, `out:
     /// [rows][positions]`; one serial f64 accumulator, i ascending, no lanes.
     pub router_bf16: fn(weights: &[u8], x: &[f32], positions: usize, out: &mut [f32]),
+    /// As `matmul_bf16` over the rows `rows` of packed weights: `x:
+    /// [positions][cols]`, `out: [rows.len()][positions]`. The same bits.
+    pub matmul_bf16_x3:
+        fn(weights: Bf16X3<'_>, rows: Range<usize>, x: &[f32], positions: usize, out: &mut [f32]),
+    /// As `router_bf16` over the rows `rows` of packed weights.
+    pub router_bf16_x3:
+        fn(weights: Bf16X3<'_>, rows: Range<usize>, x: &[f32], positions: usize, out: &mut [f32]),
+    /// Writes the rows `rows` of packed weights to `out: [rows.len()][cols]` bf16.
+    pub decode_bf16_x3: fn(weights: Bf16X3<'_>, rows: Range<usize>, out: &mut [u8]),
     /// As `router_bf16` with f32 weights.
     pub router_f32: fn(weights: &[u8], x: &[f32], positions: usize, out: &mut [f32]),
     /// `x`, `weight`, eps, `out`, all `[n]`: sum of squares in one serial f64
@@ -212,6 +223,9 @@ static SCALAR: KernelSet = KernelSet {
     matmul_mxfp4_prepared: generic::mxfp4::matmul_mxfp4_prepared,
     columns_bf16: generic::matmul::columns_bf16,
     router_bf16: generic::router::router_bf16,
+    matmul_bf16_x3: generic::bf16_x3::matmul_bf16_x3,
+    router_bf16_x3: generic::bf16_x3::router_bf16_x3,
+    decode_bf16_x3: generic::bf16_x3::decode_bf16_x3,
     router_f32: generic::router::router_f32,
     rmsnorm: generic::norm::rmsnorm,
     l2norm: generic::norm::l2norm,

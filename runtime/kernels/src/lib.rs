@@ -22,6 +22,7 @@
 //! # Map
 //!
 //! - [`KernelSet`]: the table of kernels of one instruction set ([`Isa`]).
+//! - [`Bf16X3`]: bf16 weights in packed rows, checked.
 //! - [`math`]: correctly rounded `exp` and `tanh`, `sigmoid`, `ln64`.
 //! - [`argmax`], [`router_select`]: choices, with non-finite values refused.
 //! - [`assert_fp_environment`]: round to nearest, no flushing of subnormals.
@@ -64,6 +65,7 @@ mod select;
 pub use dispatch::{Isa, KernelSet, ParseIsaError};
 pub use environment::{FpEnvironmentError, assert_fp_environment, check_fp_environment};
 pub use generic::attn_res::MAX_SOURCES;
+pub use generic::bf16_x3::{Bf16X3, Bf16X3Error};
 pub use generic::kda::KdaStep;
 pub use generic::mxfp4::{MXFP4_GROUP, e2m1_value, e8m0_scale};
 pub use generic::mxfp4_prepared::Mxfp4Group;

@@ -20,13 +20,14 @@ pub(crate) fn tree8(a: &[f64; 8]) -> f64 {
     (s(0) + s(1)) + (s(2) + s(3))
 }
 
-/// "Matmul order": the sum of `product(i)` for `i` in `0..len`.
+/// "Matmul order": the sum of `product(i)` for `i` in `0..len`, asked for in
+/// ascending order.
 ///
 /// Full blocks of 16 go to 16 lanes in ascending order, the lanes are reduced
 /// by [`tree16`], and the `len mod 16` remaining products are added to that sum
 /// one by one. Every accumulator starts at +0.0.
 #[inline(always)]
-pub(crate) fn dot16(len: usize, product: impl Fn(usize) -> f64) -> f64 {
+pub(crate) fn dot16(len: usize, mut product: impl FnMut(usize) -> f64) -> f64 {
     let full = len - len % LANES;
     let mut lanes = [0.0_f64; LANES];
     for block in (0..full).step_by(LANES) {
@@ -43,7 +44,7 @@ pub(crate) fn dot16(len: usize, product: impl Fn(usize) -> f64) -> f64 {
 
 /// The sum of `product(i)` for `i` in `0..len`, one by one onto `start`.
 #[inline(always)]
-pub(crate) fn dot_serial(start: f64, len: usize, product: impl Fn(usize) -> f64) -> f64 {
+pub(crate) fn dot_serial(start: f64, len: usize, mut product: impl FnMut(usize) -> f64) -> f64 {
     let mut sum = start;
     for i in 0..len {
         sum += product(i);

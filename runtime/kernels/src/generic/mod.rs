@@ -7,6 +7,7 @@
 //! because Rust neither contracts nor reassociates floating-point arithmetic.
 
 pub(crate) mod attn_res;
+pub(crate) mod bf16_x3;
 pub(crate) mod elementwise;
 pub(crate) mod kda;
 pub(crate) mod lanes;

@@ -13,7 +13,9 @@ mod compare;
 mod elementwise;
 #[path = "../gates/mod.rs"]
 mod gates;
+mod guard;
 mod matrix;
+mod packed;
 mod prepared;
 mod refusals;
 mod stream;

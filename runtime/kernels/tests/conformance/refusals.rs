@@ -1,7 +1,7 @@
 //! Every kernel of every set panics, before it touches memory, when the lengths
 //! of its slices disagree.
 
-use k3_kernels::{Isa, KdaStep, KernelSet, MAX_SOURCES, Mxfp4Group};
+use k3_kernels::{Bf16X3, Isa, KdaStep, KernelSet, MAX_SOURCES, Mxfp4Group};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Call = fn(&KernelSet);
@@ -57,6 +57,34 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("router_f32 weights", |s| {
         (s.router_f32)(&[0; 124], &[0.0; 16], 1, &mut [0.0; 2]);
+    }),
+    ("matmul_bf16_x3 rows", |s| {
+        packed(|w| (s.matmul_bf16_x3)(w, 1..3, &[0.0; 16], 1, &mut [0.0; 2]))
+    }),
+    ("matmul_bf16_x3 backwards", |s| {
+        #[allow(clippy::reversed_empty_ranges, reason = "what is tested")]
+        packed(|w| (s.matmul_bf16_x3)(w, 2..1, &[0.0; 16], 1, &mut []));
+    }),
+    ("matmul_bf16_x3 x", |s| {
+        packed(|w| (s.matmul_bf16_x3)(w, 0..2, &[0.0; 17], 1, &mut [0.0; 2]))
+    }),
+    ("matmul_bf16_x3 out", |s| {
+        packed(|w| (s.matmul_bf16_x3)(w, 0..2, &[0.0; 16], 1, &mut [0.0; 1]))
+    }),
+    ("matmul_bf16_x3 positions", |s| {
+        packed(|w| (s.matmul_bf16_x3)(w, 0..2, &[0.0; 16], 0, &mut [0.0; 2]))
+    }),
+    ("router_bf16_x3 x", |s| {
+        packed(|w| (s.router_bf16_x3)(w, 0..2, &[0.0; 15], 1, &mut [0.0; 2]))
+    }),
+    ("router_bf16_x3 rows", |s| {
+        packed(|w| (s.router_bf16_x3)(w, 2..3, &[0.0; 16], 1, &mut [0.0; 1]))
+    }),
+    ("decode_bf16_x3 out", |s| {
+        packed(|w| (s.decode_bf16_x3)(w, 0..2, &mut [0; 62]))
+    }),
+    ("decode_bf16_x3 rows", |s| {
+        packed(|w| (s.decode_bf16_x3)(w, 1..3, &mut [0; 64]))
     }),
     ("rmsnorm weight", |s| {
         (s.rmsnorm)(&[0.0; 8], &[0.0; 7], 1e-5, &mut [0.0; 8]);
@@ -143,6 +171,12 @@ fn prepared(
         &[position],
         &mut vec![0.0; out],
     );
+}
+
+/// Two rows of 16 columns.
+fn packed(call: impl Fn(Bf16X3<'_>)) {
+    let payload = [0; 12 + 2 * (8 + 22) + 64];
+    call(Bf16X3::new(&payload, 2, 16).expect("sound lengths"));
 }
 
 fn kda_step(set: &KernelSet, state: usize, key: usize) {

@@ -39,7 +39,8 @@ pub(super) trait Body<const BYTES: usize> {
     unsafe fn widen(x: *const f32, blocks: usize, wide: *mut f64, stride: usize);
 
     /// Adds the products of `blocks` 16-blocks to the lanes of `R` rows and `P`
-    /// positions. `x` holds 16 values for each block and position.
+    /// positions. `x` holds 16 values for each block and position. Rows are
+    /// prefetched as many bytes ahead, or not at all.
     ///
     /// # Safety
     /// The instruction set must be there, every row good for reading `blocks`
@@ -50,7 +51,7 @@ pub(super) trait Body<const BYTES: usize> {
         x: *const f64,
         blocks: usize,
         lanes: &mut Sums<R, P>,
-        prefetch: usize,
+        prefetch: Option<usize>,
     );
 }
 
@@ -120,7 +121,7 @@ pub(super) unsafe fn row_block<
             let rows = rows.map(|row| row.wrapping_add(panel * BYTES));
             // SAFETY: the panel's blocks lie within every row, and the widened
             // ones at the start of `x`.
-            unsafe { B::tile::<R, P>(rows, scratch.x.as_ptr(), blocks, sums, ahead) };
+            unsafe { B::tile::<R, P>(rows, scratch.x.as_ptr(), blocks, sums, Some(ahead)) };
         }
     }
     for r in 0..count {

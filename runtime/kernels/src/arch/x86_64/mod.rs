@@ -3,6 +3,7 @@
 mod avx2;
 mod avx512;
 mod batch;
+mod bf16_x3;
 mod control;
 mod mxfp4;
 mod pointers;
@@ -13,9 +14,13 @@ pub(crate) use control::check_control_register;
 
 use crate::dispatch::KernelSet;
 
-/// Whether AVX2 and FMA are there, and the system saves their registers.
+/// Whether AVX2 and FMA are there, with the bit counts that every processor with
+/// them has (BMI1, POPCNT), and the system saves their registers.
 pub(crate) fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("popcnt")
 }
 
 /// Whether AVX-512 F, BW, DQ and VL are there besides AVX2 and FMA.
@@ -31,6 +36,12 @@ pub(crate) fn has_avx512() -> bool {
 /// its table's body for prepared activations uses where it can.
 fn has_avx512_bytes() -> bool {
     is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vbmi")
+}
+
+/// Whether AVX-512 also permutes bytes (VBMI) and spreads them by a mask
+/// (VBMI2), which its table's decoder of packed weights uses where it can.
+fn has_avx512_expand() -> bool {
+    is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512vbmi2")
 }
 
 /// The AVX2 table; `None` unless [`has_avx2`].

@@ -14,7 +14,7 @@ use crate::generic::shape::MatmulShape;
 
 /// As many quarters of a tile's lanes at a time as fit: up to 12 of the 16
 /// registers accumulate.
-struct Avx2;
+pub(in crate::arch::x86_64) struct Avx2;
 
 impl<const BYTES: usize> Body<BYTES> for Avx2 {
     const LANE_ORDER: [usize; LANES] = if BYTES == 2 {
@@ -45,7 +45,7 @@ impl<const BYTES: usize> Body<BYTES> for Avx2 {
         x: *const f64,
         blocks: usize,
         lanes: &mut Sums<R, P>,
-        prefetch: usize,
+        prefetch: Option<usize>,
     ) {
         // SAFETY: by the method's contract.
         unsafe {
@@ -66,6 +66,59 @@ impl<const BYTES: usize> Body<BYTES> for Avx2 {
     }
 }
 
+/// [`Body::tile`] for f32 rows of which 32 columns each are interlaced: of every
+/// quarter the first block's columns, then the second's. Under its contract,
+/// where the last 32 are whole.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn interlaced_tile<const R: usize, const P: usize>(
+    rows: [*const u8; R],
+    x: *const f64,
+    blocks: usize,
+    lanes: &mut Sums<R, P>,
+) {
+    // SAFETY: by the function's contract.
+    unsafe {
+        if R * P <= 3 {
+            quarters::<INTERLACED, 0, 4, R, P>(rows, x, blocks, lanes, None);
+        } else if R * P <= 6 {
+            quarters::<INTERLACED, 0, 2, R, P>(rows, x, blocks, lanes, None);
+            quarters::<INTERLACED, 2, 2, R, P>(rows, x, blocks, lanes, None);
+        } else {
+            quarters::<INTERLACED, 0, 1, R, P>(rows, x, blocks, lanes, None);
+            quarters::<INTERLACED, 1, 1, R, P>(rows, x, blocks, lanes, None);
+            quarters::<INTERLACED, 2, 1, R, P>(rows, x, blocks, lanes, None);
+            quarters::<INTERLACED, 3, 1, R, P>(rows, x, blocks, lanes, None);
+        }
+    }
+}
+
+/// In the place of the bytes of a weight: f32, interlaced.
+const INTERLACED: usize = 0;
+
+/// Quarter `quarter` of block `block` of a row, widened.
+///
+/// # Safety
+/// The row must have that block.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn block_quarter<const BYTES: usize>(
+    row: *const u8,
+    block: usize,
+    quarter: usize,
+) -> __m256d {
+    // SAFETY: by the function's contract.
+    unsafe {
+        if BYTES == INTERLACED {
+            let place = block / 2 * 128 + 32 * quarter + block % 2 * 16;
+            _mm256_cvtps_pd(_mm_loadu_ps(row.add(place).cast()))
+        } else if BYTES == 2 {
+            widen_quarter::<2>(row.add(block * LANES * 2), quarter)
+        } else {
+            widen_quarter::<4>(row.add(block * LANES * 4), quarter)
+        }
+    }
+}
+
 /// `N` quarters of [`Body::tile`] from quarter `FIRST` on, under its contract.
 /// Products of widened f32 are exact, so the fused multiply-add rounds as the
 /// definition.
@@ -82,7 +135,7 @@ unsafe fn quarters<
     x: *const f64,
     blocks: usize,
     lanes: &mut Sums<R, P>,
-    prefetch: usize,
+    prefetch: Option<usize>,
 ) {
     let mut sums = [[[_mm256_setzero_pd(); N]; P]; R];
     for r in 0..R {
@@ -96,7 +149,10 @@ unsafe fn quarters<
     }
     for block in 0..blocks {
         let at = block * LANES * BYTES;
-        if FIRST == 0 && at.is_multiple_of(64) {
+        if let Some(prefetch) = prefetch
+            && FIRST == 0
+            && at.is_multiple_of(64)
+        {
             for row in rows {
                 // A prefetch may point anywhere: it never faults.
                 _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).wrapping_add(prefetch).cast());
@@ -104,7 +160,7 @@ unsafe fn quarters<
         }
         for n in 0..N {
             // SAFETY: by the function's contract.
-            let w = rows.map(|row| unsafe { widen_quarter::<BYTES>(row.add(at), FIRST + n) });
+            let w = rows.map(|row| unsafe { block_quarter::<BYTES>(row, block, FIRST + n) });
             for p in 0..P {
                 // SAFETY: by the function's contract.
                 let x = unsafe { _mm256_load_pd(x.add((block * P + p) * LANES + 4 * (FIRST + n))) };
@@ -139,7 +195,7 @@ unsafe fn staged<const R: usize, const P: usize>(
     x: *const f64,
     blocks: usize,
     lanes: &mut Sums<R, P>,
-    prefetch: usize,
+    prefetch: Option<usize>,
 ) {
     assert_eq!(P, 1, "a staged weight is used once");
     let mut sums = [[_mm256_setzero_pd(); 4]; R];
@@ -153,7 +209,9 @@ unsafe fn staged<const R: usize, const P: usize>(
     let mut stage = [[_mm256_setzero_ps(); 2]; R];
     for block in 0..blocks {
         let at = block * LANES * 2;
-        if at.is_multiple_of(64) {
+        if let Some(prefetch) = prefetch
+            && at.is_multiple_of(64)
+        {
             for row in rows {
                 // A prefetch may point anywhere: it never faults.
                 _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).wrapping_add(prefetch).cast());

@@ -13,7 +13,7 @@ use crate::generic::lanes::LANES;
 use crate::generic::shape::MatmulShape;
 
 /// Half the lanes of a tile at a time: up to 24 of the 32 registers accumulate.
-struct Avx512;
+pub(super) struct Avx512;
 
 impl<const BYTES: usize> Body<BYTES> for Avx512 {
     const LANE_ORDER: [usize; LANES] = if BYTES == 2 {
@@ -41,7 +41,7 @@ impl<const BYTES: usize> Body<BYTES> for Avx512 {
         x: *const f64,
         blocks: usize,
         lanes: &mut Sums<R, P>,
-        prefetch: usize,
+        prefetch: Option<usize>,
     ) {
         // SAFETY: by the method's contract.
         unsafe {
@@ -71,7 +71,7 @@ unsafe fn halves<
     x: *const f64,
     blocks: usize,
     lanes: &mut Sums<R, P>,
-    prefetch: usize,
+    prefetch: Option<usize>,
 ) {
     let mut sums = [[[_mm512_setzero_pd(); N]; P]; R];
     for r in 0..R {
@@ -85,7 +85,10 @@ unsafe fn halves<
     }
     for block in 0..blocks {
         let at = block * LANES * BYTES;
-        if FIRST == 0 && at.is_multiple_of(64) {
+        if let Some(prefetch) = prefetch
+            && FIRST == 0
+            && at.is_multiple_of(64)
+        {
             for row in rows {
                 // A prefetch may point anywhere: it never faults.
                 _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).wrapping_add(prefetch).cast());

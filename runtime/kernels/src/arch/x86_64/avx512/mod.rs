@@ -2,6 +2,7 @@
 
 mod attn_res;
 mod batch;
+mod bf16_x3;
 mod columns;
 mod dot;
 mod elementwise;
@@ -26,6 +27,9 @@ pub(super) static TABLE: KernelSet = KernelSet {
     matmul_mxfp4_prepared: mxfp4::matmul_mxfp4_prepared,
     columns_bf16: columns::columns_bf16,
     router_bf16: matmul::router_bf16,
+    matmul_bf16_x3: bf16_x3::matmul_bf16_x3,
+    router_bf16_x3: bf16_x3::router_bf16_x3,
+    decode_bf16_x3: bf16_x3::decode_bf16_x3,
     router_f32: matmul::router_f32,
     rmsnorm: vector::rmsnorm,
     l2norm: vector::l2norm,

@@ -1,4 +1,4 @@
-//! bf16 products, router logits and reading their weights.
+//! bf16 products, as they are and packed, router logits and reading their weights.
 
 mod common;
 
@@ -9,8 +9,8 @@ use k3_benchmarks::weights::WeightKind;
 fn suite(criterion: &mut Criterion) {
     common::bench(
         criterion,
-        &[Group::Read, Group::Bf16, Group::Router],
-        WeightKind::Bf16,
+        &[Group::Read, Group::Bf16, Group::Bf16X3, Group::Router],
+        WeightKind::Bf16X3,
     );
 }
 

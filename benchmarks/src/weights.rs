@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use k3_formats::Dtype;
 use k3_formats::synth::{SynthValues, TensorLayout, TensorRole};
+use k3_formats::trunk::bf16_x3;
 use k3_io::{HugeArena, PagePolicy, SlotArena, WriteLease};
+use k3_kernels::Bf16X3;
 use k3_runtime::Cancel;
 
 use crate::MeasureError;
@@ -29,6 +31,10 @@ pub const MXFP4_CALL_ROWS: usize = 768;
 
 /// Bytes of one bf16 matrix.
 pub const BF16_BYTES: usize = BF16_ROWS * BF16_COLUMNS * 2;
+/// Bytes of the bf16 rows that one call takes.
+const BLOCK_BYTES: usize = BF16_CALL_ROWS * BF16_COLUMNS * 2;
+/// Room for the same rows packed: more than the 0.71 that they are, in pages.
+const PACKED_PLACE_BYTES: usize = (BLOCK_BYTES / 100 * 74).next_multiple_of(4096);
 const PACKED_BYTES: usize = MXFP4_ROWS * MXFP4_COLUMNS / 2;
 const SCALE_BYTES: usize = MXFP4_ROWS * MXFP4_COLUMNS / 32;
 /// Bytes of one MXFP4 matrix: packed values, then scales.
@@ -44,8 +50,19 @@ const SEED: u64 = 20_261_130;
 pub enum WeightKind {
     /// bf16 rows of [`BF16_COLUMNS`] values.
     Bf16,
+    /// The same bf16 rows, and beside them their `bf16-x3` payloads.
+    Bf16X3,
     /// MXFP4 matrices, each its packed values and then its scales.
     Mxfp4,
+}
+
+/// Rows that one call of a product takes, as they are and packed.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedRows<'w> {
+    /// `[rows][cols]` bf16.
+    pub raw: &'w [u8],
+    /// The same weights.
+    pub packed: Bf16X3<'w>,
 }
 
 /// Rows of an MXFP4 matrix.
@@ -63,6 +80,18 @@ pub struct Weights {
     bytes: WriteLease,
     arena: Arc<HugeArena>,
     /// Next byte.
+    next: AtomicUsize,
+    /// Whether all of it are bf16 rows.
+    has_bf16: bool,
+    packed: Option<PackedBlocks>,
+}
+
+/// Payloads of the rows that calls take, each in a place of
+/// [`PACKED_PLACE_BYTES`].
+#[derive(Debug)]
+struct PackedBlocks {
+    bytes: WriteLease,
+    lens: Vec<usize>,
     next: AtomicUsize,
 }
 
@@ -85,7 +114,15 @@ impl Weights {
             bytes: slots.acquire_any().expect("a fresh slot"),
             arena,
             next: AtomicUsize::new(0),
+            has_bf16: false,
+            packed: None,
         })
+    }
+
+    /// Bytes that [`WeightKind::Bf16X3`] takes beside so many.
+    #[must_use]
+    pub fn packed_bytes(bytes: usize) -> usize {
+        bytes / BLOCK_BYTES * PACKED_PLACE_BYTES
     }
 
     /// Bytes of the reservation.
@@ -103,31 +140,62 @@ impl Weights {
     /// Fills all of it with weights of one kind, with the statistics of a
     /// synthetic checkpoint, by `threads` threads. Ends early, with weights that
     /// may be anything, when a stop is asked for.
-    pub fn fill(&mut self, kind: WeightKind, threads: usize, cancel: &Cancel) {
+    ///
+    /// # Errors
+    ///
+    /// Memory for packed rows that cannot be had.
+    pub fn fill(
+        &mut self,
+        kind: WeightKind,
+        threads: usize,
+        cancel: &Cancel,
+    ) -> Result<(), MeasureError> {
         let values = SynthValues::new(SEED);
-        let piece_bytes = match kind {
-            WeightKind::Bf16 => BF16_COLUMNS * 2 * 256,
-            WeightKind::Mxfp4 => MXFP4_BYTES,
-        };
-        let pieces = self.bytes.chunks_mut(piece_bytes).enumerate();
-        let pieces = Mutex::new(pieces);
-        let next = || {
-            let mut pieces = pieces.lock().expect("no filler panics");
-            pieces.next().filter(|_| !cancel.is_requested())
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some((index, piece)) = next() {
-                        match kind {
-                            WeightKind::Bf16 => fill_bf16(&values, index, piece),
-                            WeightKind::Mxfp4 => fill_mxfp4(&values, index, piece),
-                        }
-                    }
-                });
-            }
-        });
+        if kind == WeightKind::Mxfp4 {
+            self.has_bf16 = false;
+            let pieces = self.bytes.chunks_mut(MXFP4_BYTES).enumerate();
+            each(pieces, threads, cancel, |(index, piece)| {
+                fill_mxfp4(&values, index, piece);
+            });
+        } else if !self.has_bf16 {
+            let pieces = self.bytes.chunks_mut(BLOCK_BYTES).enumerate();
+            each(pieces, threads, cancel, |(index, piece)| {
+                fill_bf16(&values, index, piece);
+            });
+            self.has_bf16 = true;
+        }
         self.next = AtomicUsize::new(0);
+        self.packed = None;
+        if kind == WeightKind::Bf16X3 {
+            self.packed = Some(self.pack(threads, cancel)?);
+        }
+        Ok(())
+    }
+
+    /// Packs the rows of every call.
+    fn pack(&self, threads: usize, cancel: &Cancel) -> Result<PackedBlocks, MeasureError> {
+        let blocks = self.bytes.as_chunks::<BLOCK_BYTES>().0;
+        let (arena, report) = HugeArena::reserve(
+            Self::packed_bytes(self.bytes.len()),
+            PagePolicy::Transparent,
+        )?;
+        let slots = SlotArena::new(&arena, 0..report.bytes, report.bytes)?;
+        let mut bytes = slots.acquire_any().expect("a fresh slot");
+        let mut lens = vec![0; blocks.len()];
+        let places = bytes.as_chunks_mut::<PACKED_PLACE_BYTES>().0;
+        let pieces = blocks.iter().zip(places).zip(&mut lens);
+        each(pieces, threads, cancel, |((raw, place), len)| {
+            let mut payload = Vec::new();
+            let stored = bf16_x3::encode(raw, BF16_CALL_ROWS, BF16_COLUMNS, &mut payload);
+            assert!(stored, "seeded weights are finite and alike");
+            *len = payload.len();
+            place[..payload.len()].copy_from_slice(&payload);
+        });
+        Ok(PackedBlocks {
+            bytes,
+            lens,
+            next: AtomicUsize::new(0),
+        })
     }
 
     /// The next `bytes` in one piece.
@@ -152,6 +220,22 @@ impl Weights {
         start(moved.expect("always moved"))
     }
 
+    /// The next [`BF16_CALL_ROWS`] packed rows.
+    ///
+    /// # Panics
+    ///
+    /// When the weights were last filled with another kind.
+    #[must_use]
+    pub fn take_packed(&self) -> PackedRows<'_> {
+        let packed = self.packed.as_ref().expect("filled with packed rows");
+        let block = packed.next.fetch_add(1, Ordering::Relaxed) % packed.lens.len();
+        let payload = &packed.bytes[block * PACKED_PLACE_BYTES..][..packed.lens[block]];
+        PackedRows {
+            raw: &self.bytes[block * BLOCK_BYTES..][..BLOCK_BYTES],
+            packed: Bf16X3::new(payload, BF16_CALL_ROWS, BF16_COLUMNS).expect("as it was encoded"),
+        }
+    }
+
     /// The next [`MXFP4_CALL_ROWS`] rows.
     #[must_use]
     pub fn take_mxfp4(&self) -> Mxfp4Rows<'_> {
@@ -169,6 +253,29 @@ impl Weights {
             scales: &scales[part * scale_bytes..][..scale_bytes],
         }
     }
+}
+
+/// Calls `work` for every piece, on `threads` threads, until a stop is asked for.
+fn each<T: Send>(
+    pieces: impl Iterator<Item = T> + Send,
+    threads: usize,
+    cancel: &Cancel,
+    work: impl Fn(T) + Sync,
+) {
+    let pieces = Mutex::new(pieces);
+    let next = || {
+        let mut pieces = pieces.lock().expect("no filler panics");
+        pieces.next().filter(|_| !cancel.is_requested())
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(piece) = next() {
+                    work(piece);
+                }
+            });
+        }
+    });
 }
 
 fn tensor(name: String, dtype: Dtype, shape: [usize; 2], role: TensorRole) -> TensorLayout {
@@ -215,15 +322,35 @@ mod tests {
 
     fn filled(kind: WeightKind, threads: usize) -> Weights {
         let mut weights = Weights::reserve(WEIGHTS_MIN_BYTES).unwrap();
-        weights.fill(kind, threads, &Cancel::default());
+        let filled = weights.fill(kind, threads, &Cancel::default());
+        filled.expect("memory for packed rows");
         weights
     }
 
     #[test]
+    fn packed_rows_are_the_rows_beside_them_and_come_in_turn() {
+        let weights = filled(WeightKind::Bf16X3, 2);
+        let blocks = weights.len_bytes() / BLOCK_BYTES;
+        let start = weights.bytes.as_ptr().addr();
+        for call in 0..=blocks {
+            let PackedRows { raw, packed } = weights.take_packed();
+            assert_eq!(raw.as_ptr().addr() - start, call % blocks * BLOCK_BYTES);
+            let ratio = packed.payload_bytes() as f64 / raw.len() as f64;
+            assert!(ratio <= 0.71, "{ratio}");
+            let mut decoded = vec![0; raw.len()];
+            let set = k3_kernels::KernelSet::detect();
+            (set.decode_bf16_x3)(packed, 0..packed.rows(), &mut decoded);
+            assert!(decoded == raw);
+        }
+    }
+
+    #[test]
     fn fillings_depend_on_nothing_but_their_kind() {
-        for kind in [WeightKind::Bf16, WeightKind::Mxfp4] {
+        for kind in [WeightKind::Bf16, WeightKind::Bf16X3, WeightKind::Mxfp4] {
             let (one, two) = (filled(kind, 1), filled(kind, 2));
             assert!(one.bytes[..] == two.bytes[..]);
+            let lens = |weights: &Weights| weights.packed.as_ref().map(|p| p.lens.clone());
+            assert_eq!(lens(&one), lens(&two));
         }
     }
 

@@ -316,7 +316,7 @@ pub(crate) struct DiskArgs {
 pub(crate) struct KernelsArgs {
     /// Measure only these, as in bf16,mxfp4 [default: all]
     ///
-    /// read, bf16, mxfp4, router, kda, attention, elementwise, norm or pool.
+    /// read, bf16, bf16-x3, mxfp4, router, kda, attention, elementwise, norm or pool.
     #[arg(
         long = "kernel",
         value_name = "NAME,…",

@@ -36,7 +36,8 @@ pub(crate) fn bench(criterion: &mut Criterion, groups: &[Group], kind: WeightKin
     };
     let mut weights = Weights::reserve(bytes).expect("memory for weights");
     if takes_weights {
-        weights.fill(kind, 2, &Cancel::default());
+        let filled = weights.fill(kind, 2, &Cancel::default());
+        filled.expect("memory for packed rows");
     }
     for spec in specs {
         let mut group = criterion.benchmark_group(match spec.positions {

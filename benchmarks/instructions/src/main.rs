@@ -11,7 +11,8 @@ use std::hint::black_box;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use k3_kernels::{Isa, KdaStep, KernelSet};
+use k3_formats::trunk::bf16_x3;
+use k3_kernels::{Bf16X3, Isa, KdaStep, KernelSet};
 
 /// A body: its name, and what makes its calls.
 struct Body {
@@ -19,7 +20,7 @@ struct Body {
     run: fn(&KernelSet, calls: usize),
 }
 
-const BODIES: [Body; 6] = [
+const BODIES: [Body; 8] = [
     Body {
         name: "bf16-1",
         run: |set, calls| bf16(set, 1, calls),
@@ -27,6 +28,14 @@ const BODIES: [Body; 6] = [
     Body {
         name: "bf16-8",
         run: |set, calls| bf16(set, 8, calls),
+    },
+    Body {
+        name: "bf16-x3-1",
+        run: |set, calls| packed(set, 1, calls),
+    },
+    Body {
+        name: "bf16-x3-8",
+        run: |set, calls| packed(set, 8, calls),
     },
     Body {
         name: "mxfp4-1",
@@ -80,12 +89,29 @@ fn values(len: usize) -> Vec<f32> {
     (0..len).map(one).collect()
 }
 
+/// Values as bf16.
+fn bf16_bytes(len: usize) -> Vec<u8> {
+    let bytes = |value: f32| [value.to_le_bytes()[2], value.to_le_bytes()[3]];
+    values(len).into_iter().flat_map(bytes).collect()
+}
+
+/// 16 rows of 1024, packed.
+fn packed(set: &KernelSet, positions: usize, calls: usize) {
+    let mut payload = Vec::new();
+    let stored = bf16_x3::encode(&bf16_bytes(16 * 1024), 16, 1024, &mut payload);
+    assert!(stored, "finite weights with few exponents");
+    let weights = Bf16X3::new(&payload, 16, 1024).expect("as it was encoded");
+    let x = values(positions * 1024);
+    let mut out = vec![0.0; 16 * positions];
+    for _ in 0..calls {
+        (set.matmul_bf16_x3)(black_box(weights), 0..16, &x, positions, &mut out);
+        black_box(&mut out);
+    }
+}
+
 /// 16 rows of 1024.
 fn bf16(set: &KernelSet, positions: usize, calls: usize) {
-    let weights: Vec<u8> = values(16 * 1024)
-        .iter()
-        .flat_map(|value| [value.to_le_bytes()[2], value.to_le_bytes()[3]])
-        .collect();
+    let weights = bf16_bytes(16 * 1024);
     let x = values(positions * 1024);
     let mut out = vec![0.0; 16 * positions];
     for _ in 0..calls {

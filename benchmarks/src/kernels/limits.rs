@@ -3,7 +3,7 @@
 use k3_kernels::Isa;
 use serde::Serialize;
 
-use super::matrix::PREPARED;
+use super::matrix::{PACKED, PREPARED};
 use super::report::Row;
 use crate::fork_join::ForkJoin;
 
@@ -34,6 +34,13 @@ const OF_READ: [(&str, Isa, f64); 4] = [
 /// products of bytes in one instruction.
 const PREPARED_OF_READ: f64 = 0.38;
 
+/// Least bytes of a product from packed rows with one position, to the product
+/// from rows as they are.
+const OF_UNPACKED: [(Isa, f64); 2] = [(Isa::Avx512, 0.82), (Isa::Avx2, 0.45)];
+
+/// Least bytes of that product, to reading: beside a slow one, anything is fast.
+const UNPACKED_OF_READ: f64 = 0.6;
+
 /// Least operations with eight positions, to one.
 const OF_ONE_POSITION: [(&str, Isa, f64); 4] = [
     ("bf16", Isa::Avx512, 2.7),
@@ -63,6 +70,19 @@ pub fn of(rows: &[Row], fork_join: &[ForkJoin]) -> Vec<Limit> {
         let found = row.and_then(|row| row.of_read);
         let what = format!("{PREPARED} T=1 to reading, {}", Isa::Avx512);
         limits.extend(found.map(|ratio| least(what, ratio.median, PREPARED_OF_READ)));
+    }
+    for (isa, bound) in OF_UNPACKED {
+        let Some(row) = find(rows, PACKED, isa, 1, 1) else {
+            continue;
+        };
+        let what = format!("{PACKED} T=1 to bf16, {isa}");
+        limits.extend(
+            row.of_unpacked
+                .map(|found| least(what, found.median, bound)),
+        );
+        let what = format!("bf16 beside {PACKED} T=1 to reading, {isa}");
+        let found = row.unpacked_of_read;
+        limits.extend(found.map(|found| least(what, found.median, UNPACKED_OF_READ)));
     }
     for (kernel, isa, bound) in OF_ONE_POSITION {
         let row = find(rows, kernel, isa, 8, 1);
@@ -134,7 +154,7 @@ mod tests {
     use k3_runtime::statistics::Spread;
 
     use super::*;
-    use crate::kernels::matrix::bf16_spec;
+    use crate::kernels::matrix::{bf16_spec, bf16_x3_spec};
     use crate::rounds::Compared;
 
     /// `share` is the part of reading.
@@ -165,6 +185,29 @@ mod tests {
         };
         assert_eq!(verdicts(0.78, 2.7, 0.9, 20e-6), [true; 4]);
         assert_eq!(verdicts(0.77, 2.6, 0.89, 21e-6), [false; 4]);
+    }
+
+    #[test]
+    fn packed_products_are_bounded_by_those_beside_them() {
+        let verdicts = |isa, packed: f64, unpacked: f64| {
+            let row = Row::new(
+                &bf16_x3_spec(1),
+                isa,
+                1,
+                &[packed],
+                vec![1.0],
+                &[1.0],
+                Compared::default(),
+            );
+            let limits = of(&[row.beside(&[unpacked])], &[]);
+            limits.iter().map(|limit| limit.kept).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(Isa::Avx512, 0.82, 1.0), [true, true]);
+        assert_eq!(verdicts(Isa::Avx512, 0.81, 1.0), [false, true]);
+        assert_eq!(verdicts(Isa::Avx512, 0.5, 0.5), [true, false]);
+        assert_eq!(verdicts(Isa::Avx2, 0.45, 1.0), [true, true]);
+        assert_eq!(verdicts(Isa::Avx2, 0.44, 1.0), [false, true]);
+        assert!(verdicts(Isa::Scalar, 0.01, 1.0).is_empty());
     }
 
     #[test]

@@ -8,13 +8,15 @@ use super::{Group, Spec, Work, scalar};
 use crate::rounds::{Compared, Kernel};
 use crate::values::Random;
 use crate::weights::{
-    BF16_CALL_ROWS, BF16_COLUMNS, MXFP4_CALL_ROWS, MXFP4_COLUMNS, WeightKind, Weights,
+    BF16_CALL_ROWS, BF16_COLUMNS, MXFP4_CALL_ROWS, MXFP4_COLUMNS, PackedRows, WeightKind, Weights,
 };
 
 /// Positions that share the weights.
 pub const POSITIONS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Bytes of one call of a read.
 const READ_BYTES: usize = 4 << 20;
+/// The name of a product from packed rows.
+pub(super) const PACKED: &str = "bf16-x3";
 /// The name of an MXFP4 product from prepared activations.
 pub(super) const PREPARED: &str = "mxfp4 prepared";
 /// Rows of a router: the released number of experts.
@@ -24,6 +26,7 @@ const ROUTER_ROWS: usize = 896;
 pub(super) fn specs() -> Vec<Spec> {
     let mut specs = vec![read_spec(None)];
     specs.extend(POSITIONS.map(bf16_spec));
+    specs.extend(POSITIONS.map(bf16_x3_spec));
     specs.extend(POSITIONS.map(mxfp4_spec));
     specs.extend(POSITIONS.map(mxfp4_prepared_spec));
     specs.push(router_spec());
@@ -43,6 +46,7 @@ pub fn read_spec(weights: Option<WeightKind>) -> Spec {
             operations: READ_BYTES as u64 / 8,
         },
         weights: Some(weights.unwrap_or(WeightKind::Bf16)),
+        beside: None,
         build: |set, weights, _| Box::new(Read { set, weights }),
     }
 }
@@ -57,6 +61,7 @@ pub fn bf16_spec(positions: usize) -> Spec {
         shape: "12288 x 7168",
         work: product_work(BF16_CALL_ROWS * BF16_COLUMNS, 16, positions),
         weights: Some(WeightKind::Bf16),
+        beside: None,
         build: |set, weights, positions| {
             Box::new(Bf16 {
                 body: set.matmul_bf16,
@@ -65,6 +70,26 @@ pub fn bf16_spec(positions: usize) -> Spec {
                 product: Product::new(BF16_CALL_ROWS, BF16_COLUMNS, positions),
             })
         },
+    }
+}
+
+/// The same from packed rows, beside the product from rows as they are. Bytes
+/// are those of the weights as they are.
+#[must_use]
+pub fn bf16_x3_spec(positions: usize) -> Spec {
+    Spec {
+        group: Group::Bf16X3,
+        name: PACKED,
+        weights: Some(WeightKind::Bf16X3),
+        beside: Some(bf16_spec),
+        build: |set, weights, positions| {
+            Box::new(PackedBf16 {
+                set,
+                weights,
+                product: Product::new(BF16_CALL_ROWS, BF16_COLUMNS, positions),
+            })
+        },
+        ..bf16_spec(positions)
     }
 }
 
@@ -82,6 +107,7 @@ pub fn mxfp4_spec(positions: usize) -> Spec {
             ..product_work(MXFP4_CALL_ROWS * MXFP4_COLUMNS, 0, positions)
         },
         weights: Some(WeightKind::Mxfp4),
+        beside: None,
         build: |set, weights, positions| {
             Box::new(Mxfp4 {
                 set,
@@ -124,6 +150,7 @@ fn router_spec() -> Spec {
         shape: "896 x 7168",
         work: product_work(ROUTER_ROWS * BF16_COLUMNS, 16, 1),
         weights: Some(WeightKind::Bf16),
+        beside: None,
         build: |set, weights, positions| {
             Box::new(Bf16 {
                 body: set.router_bf16,
@@ -240,6 +267,43 @@ impl Kernel for Bf16<'_> {
         self.product.compare(round, |row, out| {
             let row = &weights[row * columns * 2..][..columns * 2];
             (self.definition)(row, x, positions, out);
+        })
+    }
+}
+
+struct PackedBf16<'w> {
+    set: &'static KernelSet,
+    weights: &'w Weights,
+    product: Product,
+}
+
+impl<'w> PackedBf16<'w> {
+    fn run(&mut self) -> PackedRows<'w> {
+        let product = &mut self.product;
+        let rows = self.weights.take_packed();
+        let (x, positions, out) = (&product.x, product.positions, &mut product.out);
+        (self.set.matmul_bf16_x3)(rows.packed, 0..product.rows, x, positions, out);
+        rows
+    }
+}
+
+impl Kernel for PackedBf16<'_> {
+    fn call(&mut self) {
+        self.run();
+        black_box(&mut self.product.out);
+    }
+
+    fn compare(&mut self, round: usize) -> Compared {
+        let PackedRows { raw, .. } = self.run();
+        let Product {
+            columns,
+            positions,
+            ref x,
+            ..
+        } = self.product;
+        self.product.compare(round, |row, out| {
+            let row = &raw[row * columns * 2..][..columns * 2];
+            (scalar().matmul_bf16)(row, x, positions, out);
         })
     }
 }

@@ -59,6 +59,8 @@ struct Case<'w> {
     seconds: Vec<f64>,
     /// Bytes per CPU second of the read right before, on the same threads.
     read_rates: Vec<f64>,
+    /// What does the same work right before, and its bytes per CPU second.
+    beside: Option<(Pass<'w>, Vec<f64>)>,
     compared: Compared,
 }
 
@@ -108,9 +110,9 @@ pub fn measure(
     }
     let mut reads = Vec::new();
     if !chosen.is_empty() {
-        check_room(request.weights_bytes)?;
+        check_room(request)?;
         let mut weights = Weights::reserve(request.weights_bytes)?;
-        for kind in [WeightKind::Bf16, WeightKind::Mxfp4] {
+        for kind in [WeightKind::Bf16, WeightKind::Bf16X3, WeightKind::Mxfp4] {
             let is_part = |spec: &&Spec| spec.weights.unwrap_or(WeightKind::Bf16) == kind;
             let specs: Vec<Spec> = chosen.iter().filter(is_part).copied().collect();
             if specs.is_empty() || request.cancel.is_requested() {
@@ -118,7 +120,7 @@ pub fn measure(
             }
             told(Stage::Fill, 0.0);
             let fillers = ComputePool::available_threads();
-            weights.fill(kind, fillers, request.cancel);
+            weights.fill(kind, fillers, request.cancel)?;
             let measured = measure_kind(request, &specs, &weights, &pools, told);
             report.rows.extend(measured.rows);
             reads.extend(measured.reads);
@@ -149,8 +151,13 @@ pub fn measure(
 }
 
 /// Refuses weights that this machine cannot hold.
-fn check_room(weights_bytes: usize) -> Result<(), MeasureError> {
-    let bytes = Bytes((weights_bytes as u64).saturating_add(BESIDE_BYTES));
+fn check_room(request: &KernelRequest<'_>) -> Result<(), MeasureError> {
+    let mut weights_bytes = request.weights_bytes as u64;
+    if request.groups.contains(&Group::Bf16X3) {
+        let packed = Weights::packed_bytes(request.weights_bytes);
+        weights_bytes = weights_bytes.saturating_add(packed as u64);
+    }
+    let bytes = Bytes(weights_bytes.saturating_add(BESIDE_BYTES));
     match HostMemory::read(Path::new("/")).room() {
         Some(room) if room.bytes < bytes => Err(MeasureError::NoRoom { bytes, room }),
         // A kernel that does not tell is no reason to refuse.
@@ -182,11 +189,14 @@ fn measure_kind(
             return Measured::default();
         }
         told(Stage::Calibrate, index as f64 / wanted.len() as f64);
+        let pass = |spec: &Spec| calibrated(spec, set, weights, threads, request.pass_seconds);
+        let beside = spec.beside.zip(spec.positions);
         cases.push(Case {
             spec,
             isa: set.isa,
             threads,
-            pass: calibrated(&spec, set, weights, threads, request.pass_seconds),
+            pass: pass(&spec),
+            beside: beside.map(|(beside, positions)| (pass(&beside(positions)), Vec::new())),
             seconds: Vec::new(),
             read_rates: Vec::new(),
             compared: Compared::default(),
@@ -208,6 +218,10 @@ fn measure_kind(
                 let seconds = bound.pass.run(workers);
                 let bytes = bound.bytes * bound.pass.calls() as f64;
                 case.read_rates.push(bytes / seconds);
+            }
+            if let Some((pass, rates)) = &mut case.beside {
+                let bytes = case.spec.work.bytes as f64 * pass.calls() as f64;
+                rates.push(bytes / pass.run(workers));
             }
             case.seconds.push(case.pass.run(workers));
             case.compared.add(case.pass.compare(round));
@@ -277,6 +291,7 @@ fn figures(cases: Vec<Case<'_>>, bounds: &[Bound<'_>]) -> Measured {
             &case.read_rates,
             case.compared,
         )
+        .beside(case.beside.as_ref().map_or(&[][..], |(_, rates)| rates))
     });
     Measured {
         rows: rows.collect(),

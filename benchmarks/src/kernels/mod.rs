@@ -31,6 +31,9 @@ pub enum Group {
     Read,
     /// bf16 products.
     Bf16,
+    /// Products with packed bf16 rows.
+    #[serde(rename = "bf16-x3")]
+    Bf16X3,
     /// MXFP4 products.
     Mxfp4,
     /// Router logits.
@@ -49,9 +52,10 @@ pub enum Group {
 
 impl Group {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Read,
         Self::Bf16,
+        Self::Bf16X3,
         Self::Mxfp4,
         Self::Router,
         Self::Kda,
@@ -67,6 +71,7 @@ impl Group {
         match self {
             Self::Read => "read",
             Self::Bf16 => "bf16",
+            Self::Bf16X3 => "bf16-x3",
             Self::Mxfp4 => "mxfp4",
             Self::Router => "router",
             Self::Kda => "kda",
@@ -81,7 +86,7 @@ impl Group {
     /// what takes its weights from memory.
     #[must_use]
     pub const fn is_bound_by_memory(self) -> bool {
-        matches!(self, Self::Read | Self::Bf16 | Self::Mxfp4)
+        matches!(self, Self::Read | Self::Bf16 | Self::Bf16X3 | Self::Mxfp4)
     }
 }
 
@@ -125,6 +130,9 @@ pub struct Spec {
     pub work: Work,
     /// The weights it needs to be filled in; `None` where it takes none.
     pub weights: Option<WeightKind>,
+    /// The same work by another kernel, which is measured right before it in
+    /// every round.
+    pub beside: Option<fn(positions: usize) -> Spec>,
     /// Makes an instance.
     pub build: for<'w> fn(&'static KernelSet, &'w Weights, usize) -> Box<dyn Kernel + 'w>,
 }
@@ -182,8 +190,9 @@ mod tests {
     #[test]
     fn all_instances_equal_the_definition() {
         let mut weights = Weights::reserve(WEIGHTS_MIN_BYTES).unwrap();
-        for kind in [WeightKind::Bf16, WeightKind::Mxfp4] {
-            weights.fill(kind, 2, &k3_runtime::Cancel::default());
+        for kind in [WeightKind::Bf16, WeightKind::Bf16X3, WeightKind::Mxfp4] {
+            let filled = weights.fill(kind, 2, &k3_runtime::Cancel::default());
+            filled.unwrap();
             for spec in specs(&Group::ALL) {
                 // Large batches take the definition long.
                 let is_large = spec.positions.is_some_and(|positions| positions > 2);

@@ -72,6 +72,7 @@ fn spec(
             operations: operations as u64,
         },
         weights: None,
+        beside: None,
         build,
     }
 }

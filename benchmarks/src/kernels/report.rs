@@ -93,6 +93,10 @@ pub struct Row {
     pub operations_per_second: Spread,
     /// Bytes, to those of the read right before.
     pub of_read: Option<Spread>,
+    /// Bytes, to those of the kernel that does the same from weights as they are.
+    pub of_unpacked: Option<Spread>,
+    /// Bytes of that kernel, to those of the read.
+    pub unpacked_of_read: Option<Spread>,
     /// Operations, to those of the same kernel with one position.
     pub of_one_position: Option<Spread>,
     /// Operations, to those of the same kernel on one thread.
@@ -101,6 +105,10 @@ pub struct Row {
     pub compared: u64,
     /// Those that differed.
     pub mismatches: u64,
+    #[serde(skip)]
+    byte_rates: Vec<f64>,
+    #[serde(skip)]
+    read_rates: Vec<f64>,
     #[serde(skip)]
     operation_rates: Vec<f64>,
 }
@@ -127,12 +135,24 @@ impl Row {
             bytes_per_second: spread(byte_rates),
             operations_per_second: spread(&operation_rates),
             of_read: ratios(byte_rates, read_rates),
+            of_unpacked: None,
+            unpacked_of_read: None,
             of_one_position: None,
             of_one_thread: None,
             compared: compared.values,
             mismatches: compared.mismatches,
+            byte_rates: byte_rates.to_vec(),
+            read_rates: read_rates.to_vec(),
             operation_rates,
         }
+    }
+
+    /// Adds what did the same work right before, if anything did: bytes per CPU
+    /// second.
+    pub(super) fn beside(mut self, unpacked_rates: &[f64]) -> Self {
+        self.of_unpacked = ratios(&self.byte_rates, unpacked_rates);
+        self.unpacked_of_read = ratios(unpacked_rates, &self.read_rates);
+        self
     }
 
     /// Whether the other row is the same but for positions and threads.
@@ -235,12 +255,14 @@ const WRITE: &str = "writing to a string cannot fail";
 type Figure = fn(&Row) -> Option<Spread>;
 
 /// Figures with three columns each.
-const COLUMNS: [(&str, Figure); 6] = [
+const COLUMNS: [(&str, Figure); 8] = [
     ("bytes_per_cpu_second", |row| Some(row.bytes_per_second)),
     ("operations_per_cpu_second", |row| {
         Some(row.operations_per_second)
     }),
     ("of_read", |row| row.of_read),
+    ("of_unpacked", |row| row.of_unpacked),
+    ("unpacked_of_read", |row| row.unpacked_of_read),
     ("of_one_position", |row| row.of_one_position),
     ("of_one_thread", |row| row.of_one_thread),
     ("wall_seconds", |_| None),
@@ -319,8 +341,18 @@ mod tests {
         let ratio = report.rows[3].of_one_thread.unwrap();
         assert_eq!((ratio.min, ratio.median, ratio.max), (0.5, 0.5, 1.0));
         assert_eq!(report.rows[1].of_one_thread, None);
+        assert_eq!(report.rows[0].of_unpacked, None);
         // 2 bytes a weight: 10 of 16.
         assert_eq!(report.rows[0].of_read.unwrap().median, 0.625);
+    }
+
+    #[test]
+    fn a_packed_kernel_stands_beside_the_other_round_by_round() {
+        // 2 bytes a weight: 8 and 12 of 10 and 10, these of 16.
+        let row = row(Isa::Avx2, 1, 1, &[4.0, 6.0]).beside(&[10e9, 10e9]);
+        let ratio = row.of_unpacked.unwrap();
+        assert_eq!((ratio.min, ratio.max), (0.8, 1.2));
+        assert_eq!(row.unpacked_of_read.unwrap().median, 0.625);
     }
 
     #[test]

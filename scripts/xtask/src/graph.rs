@@ -96,7 +96,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "k3-instructions",
         directory: "benchmarks/instructions",
-        allowed: &["k3-kernels"],
+        allowed: &["k3-formats", "k3-kernels"],
     },
     Rule {
         name: "k3-testkit",

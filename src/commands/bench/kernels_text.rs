@@ -93,6 +93,10 @@ fn sections(rows: &[Row]) -> Vec<(usize, Isa)> {
 fn push_section(text: &mut String, report: &KernelReport, threads: usize, isa: Isa) {
     let alone = if threads > 1 { "/1 thread" } else { "" };
     writeln!(text, "\n{isa}, {}, per CPU second", plural(threads)).expect(WRITE);
+    let of_section = |row: &&Row| row.threads == threads && row.isa == isa;
+    let rows = || report.rows.iter().filter(of_section);
+    let has_packed = rows().any(|row| row.of_unpacked.is_some());
+    let packed = if has_packed { "/bf16" } else { "" };
     let header = [
         "",
         "T",
@@ -100,11 +104,11 @@ fn push_section(text: &mut String, report: &KernelReport, threads: usize, isa: I
         "Gop/s",
         "quartiles",
         "/reading",
+        packed,
         "/T=1",
         alone,
     ];
-    let of_section = |row: &&Row| row.threads == threads && row.isa == isa;
-    let rows = report.rows.iter().filter(of_section).map(|row| {
+    let rows = rows().map(|row| {
         let ratio = |spread: Option<Spread>| match spread {
             Some(spread) => format!("{:.2}", spread.median),
             None => String::new(),
@@ -118,6 +122,7 @@ fn push_section(text: &mut String, report: &KernelReport, threads: usize, isa: I
             format!("{:.2}", median / GIGA),
             format!("{:.2}..{:.2}", q1 / GIGA, q3 / GIGA),
             ratio(row.of_read),
+            ratio(row.of_unpacked),
             ratio(row.of_one_position),
             ratio(row.of_one_thread),
         ]

@@ -290,6 +290,16 @@ pub(crate) enum CliError {
         /// What named it.
         named: String,
     },
+    /// Blocks of another size than the packed trunk has.
+    #[error("{named} asks for blocks of {asked}, but the packed trunk was cut into {packed}")]
+    TrunkBlockBytes {
+        /// What was asked for.
+        asked: Bytes,
+        /// What named it.
+        named: String,
+        /// What the trunk has.
+        packed: Bytes,
+    },
     /// A plan that contradicts itself.
     #[error(transparent)]
     Plan(PlanRefusal),
@@ -530,6 +540,9 @@ impl CliError {
                     .to_owned()
             }
             Self::BadPath { .. } => "name what is there, or leave it out".to_owned(),
+            Self::TrunkBlockBytes { .. } => {
+                "leave it out, or pack the trunk with that --block-bytes".to_owned()
+            }
             Self::Format(FormatError::Config { .. })
             | Self::Run(RunError::Format(FormatError::Config { .. })) => {
                 "use the config.json that came with the shards, or name it with --config".to_owned()

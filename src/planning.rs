@@ -14,7 +14,7 @@ use k3_io::{EngineConfig, PagePolicy};
 use k3_models::WorkspaceSize;
 use k3_models::kimi_k3::{AttentionForm, PlannedModel};
 use k3_models::parallel::WORKERS_MAX;
-use k3_runtime::{ComputePool, Placement, RunError};
+use k3_runtime::{Checkpoint, ComputePool, Placement, RunError, Trunk};
 use k3_tokenizer::Tokenizer;
 
 use crate::error::CliError;
@@ -56,6 +56,32 @@ pub(crate) fn block_bytes(settings: &Settings, trunk_bytes: u64) -> u64 {
         Origin::Default => default_block_bytes(trunk_bytes),
         _ => value.0,
     }
+}
+
+/// The largest block of `checkpoint`'s first `layer_count` layers: that of its
+/// packed trunk, else as [`block_bytes`] says.
+///
+/// # Errors
+///
+/// Another size was asked for than the packed trunk was cut with.
+pub(crate) fn block_bytes_of(
+    settings: &Settings,
+    checkpoint: &Checkpoint,
+    layer_count: usize,
+) -> Result<u64, CliError> {
+    let Some(packed) = checkpoint.trunk().and_then(Trunk::block_bytes) else {
+        let trunk_bytes = trunk_bytes(checkpoint.config(), layer_count);
+        return Ok(block_bytes(settings, trunk_bytes));
+    };
+    let Sourced { value, origin } = &settings.block_bytes;
+    if !matches!(origin, Origin::Default) && value.0 != packed {
+        return Err(CliError::TrunkBlockBytes {
+            asked: *value,
+            named: origin.spelled("block_bytes"),
+            packed: Bytes(packed),
+        });
+    }
+    Ok(packed)
 }
 
 /// Compute threads: what was asked for, or the processors that affinity, the

@@ -89,24 +89,33 @@ pub(crate) fn check_places(settings: &Settings) -> Result<(), CliError> {
     }
 }
 
+/// Directories of a packed trunk that the settings name.
+pub(crate) fn trunk(settings: &Settings) -> &[PathBuf] {
+    let trunk = settings.trunk.as_ref();
+    trunk.map_or(&[], |directories| directories.value.0.as_slice())
+}
+
 /// The same of the directories alone.
 ///
 /// # Errors
 ///
 /// The first that is not there.
 pub(crate) fn check_roots(settings: &Settings) -> Result<(), CliError> {
-    let Some(roots) = &settings.root else {
-        return Ok(());
-    };
-    let Some(root) = roots.value.0.iter().find(|root| !root.is_dir()) else {
-        return Ok(());
-    };
-    let reason = if root.exists() {
-        "is not a directory"
-    } else {
-        "no such directory"
-    };
-    Err(bad_path(root, reason, roots.origin.spelled("root")))
+    for (key, named) in [("root", &settings.root), ("trunk", &settings.trunk)] {
+        let Some(named) = named else {
+            continue;
+        };
+        let Some(path) = named.value.0.iter().find(|path| !path.is_dir()) else {
+            continue;
+        };
+        let reason = if path.exists() {
+            "is not a directory"
+        } else {
+            "no such directory"
+        };
+        return Err(bad_path(path, reason, named.origin.spelled(key)));
+    }
+    Ok(())
 }
 
 fn bad_path(path: &Path, reason: &'static str, named: String) -> CliError {

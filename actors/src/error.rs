@@ -1,5 +1,8 @@
 //! What can go wrong between actors.
 
+use std::sync::Arc;
+
+use k3_formats::FormatError;
 use k3_io::EngineError;
 
 use crate::room::MemoryTaken;
@@ -11,6 +14,9 @@ pub enum ActorError {
     /// A read failed.
     #[error(transparent)]
     Read(#[from] EngineError),
+    /// A trunk block is not what was packed.
+    #[error(transparent)]
+    Damaged(Arc<FormatError>),
     /// Others have taken memory that was planned.
     #[error(transparent)]
     MemoryTaken(#[from] MemoryTaken),

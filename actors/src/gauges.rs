@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::experts::CacheCounters;
 use crate::prefault::{PrefaultCounts, PrefaultStatus};
+use crate::trunk::CheckCounts;
 
 /// Shared views of everything that counts beside compute. Looking takes no lock
 /// that is held while bytes are read or multiplied.
@@ -17,6 +18,8 @@ use crate::prefault::{PrefaultCounts, PrefaultStatus};
 pub struct StreamGauges {
     pub(crate) engine: Arc<dyn ReadEngine>,
     pub(crate) table: Arc<FileTable>,
+    /// `None` where nothing is compared with checksums.
+    pub(crate) checks: Option<Arc<CheckCounts>>,
     /// `None` for a model without experts.
     pub(crate) cache: Option<Arc<Mutex<CacheCounters>>>,
     pub(crate) prefault: PrefaultStatus,
@@ -28,6 +31,13 @@ impl StreamGauges {
     #[must_use]
     pub fn engine_counters(&self) -> EngineCounters {
         self.engine.counters()
+    }
+
+    /// What comparing blocks with their checksums has cost so far; `None` where
+    /// there is nothing to compare, or it is not wanted.
+    #[must_use]
+    pub fn checks(&self) -> Option<&CheckCounts> {
+        self.checks.as_deref()
     }
 
     /// What the cache has counted so far.

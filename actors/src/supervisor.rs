@@ -26,7 +26,7 @@ use crate::lookahead::Lookahead;
 use crate::prefault::{Prefault, PrefaultCounts};
 use crate::rows::RowReader;
 use crate::source::StreamingSource;
-use crate::trunk::{TrunkBlock, TrunkHandle, TrunkSettings};
+use crate::trunk::{Checks, TrunkBlock, TrunkHandle, TrunkSettings};
 use crate::units::memory;
 
 /// How to stream, besides what the plan says.
@@ -81,7 +81,7 @@ impl Supervisor {
         settings: &StreamSettings,
         wrap: Option<&WrapEngine>,
     ) -> Result<Self, ActorError> {
-        let table = Arc::new(FileTable::reopen(checkpoint.shards(), settings.direct)?);
+        let table = Arc::new(FileTable::reopen(checkpoint.files(), settings.direct)?);
         let alignment_bytes = table.alignment_bytes();
         let mut memory = Memory::reserve(model.program(), plan, settings.pages, alignment_bytes)?;
         let mut config = settings.engine_config.clone();
@@ -93,8 +93,11 @@ impl Supervisor {
         // Small ones first: the ring is in use at once, a cache takes a while.
         memory.arenas.sort_by_key(|arena| arena.len_bytes());
         let prefault = Prefault::spawn(memory.arenas, Arc::clone(&engine))?;
+        let checks = trunk_checks(checkpoint, model.program());
+        let check_counts = checks.as_ref().map(|checks| Arc::clone(&checks.counts));
         let trunk = TrunkSettings {
             blocks: trunk_blocks(model.program()),
+            checks,
             pinned: plan.pinned.clone(),
             ring: memory.ring.take(),
             pins: memory.pins.take(),
@@ -120,6 +123,7 @@ impl Supervisor {
         let gauges = StreamGauges {
             engine: Arc::clone(&engine),
             table,
+            checks: check_counts,
             cache: experts.as_ref().map(ExpertHandle::shared_counters),
             prefault: prefault.status(),
             pages: memory.reports.into(),
@@ -312,13 +316,22 @@ fn trunk_blocks(program: &SweepProgram) -> Vec<TrunkBlock> {
     blocks
         .map(|block| TrunkBlock {
             place: Segment {
-                file: FileId(u32::from(block.shard)),
-                offset: block.offset,
-                bytes: block.bytes,
+                file: FileId(block.place.file),
+                offset: block.place.offset,
+                bytes: block.place.read_bytes,
             },
+            bytes: block.bytes,
             is_head: block.kind == k3_config::BlockKind::Head,
         })
         .collect()
+}
+
+/// The checksums of the program's blocks, where there are any to compare with.
+fn trunk_checks(checkpoint: &Checkpoint, program: &SweepProgram) -> Option<Checks> {
+    Some(Checks {
+        checksums: checkpoint.trunk()?.checks(program)?,
+        counts: Arc::default(),
+    })
 }
 
 fn cache_shape<M: ModelFamily>(model: &M, plan: &BudgetPlan) -> CacheShape {

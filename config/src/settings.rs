@@ -141,6 +141,8 @@ pub struct Settings {
     pub attention: Sourced<AttentionChoice>,
     /// Further folders that hold shards.
     pub root: Option<Sourced<PathList>>,
+    /// Folders that hold a packed trunk.
+    pub trunk: Option<Sourced<PathList>>,
     /// Folder or file of the tokenizer.
     pub tokenizer: Option<Sourced<PathBuf>>,
     /// Where metrics are served.
@@ -193,6 +195,7 @@ impl Settings {
             lookahead: or_default(layer.lookahead, 0),
             attention: or_default(layer.attention, AttentionChoice::Latent),
             root: layer.root,
+            trunk: layer.trunk,
             tokenizer: layer.tokenizer,
             metrics_listen: layer.metrics_listen,
             warnings,

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use k3_formats::{Identity, KimiK3Config, ReadAt, ShardIndex, TensorRef};
 use k3_io::{CheckpointFiles, FileReader, read_small};
+use k3_models::SweepProgram;
 use k3_models::kimi_k3::KimiK3Layout;
 
 use crate::error::RunError;
+use crate::trunk::{Checksums, Trunk};
 
 /// Where the parts of a checkpoint lie.
 #[derive(Debug, Clone)]
@@ -26,7 +28,10 @@ pub struct Checkpoint {
     config: KimiK3Config,
     index: ShardIndex,
     identity: Identity,
-    shards: Vec<FileReader>,
+    /// The shards, then the files of the trunk.
+    files: Vec<FileReader>,
+    shard_count: usize,
+    trunk: Option<Trunk>,
 }
 
 impl Checkpoint {
@@ -55,8 +60,51 @@ impl Checkpoint {
             config,
             index,
             identity,
-            shards: files.shards,
+            shard_count: files.shards.len(),
+            files: files.shards,
+            trunk: None,
         })
+    }
+
+    /// The same checkpoint with the trunk that lies in `directories`; with none
+    /// of them as it is.
+    ///
+    /// # Errors
+    ///
+    /// No trunk there, one that is damaged, incomplete or of another checkpoint.
+    pub fn with_trunk(
+        mut self,
+        directories: &[PathBuf],
+        checksums: Checksums,
+    ) -> Result<Self, RunError> {
+        if directories.is_empty() {
+            return Ok(self);
+        }
+        let (index, identity) = (&self.index, &self.identity);
+        let (trunk, files) = Trunk::open(directories, index, identity, self.shards(), checksums)?;
+        self.files.truncate(self.shard_count);
+        self.files.extend(files);
+        self.trunk = Some(trunk);
+        Ok(self)
+    }
+
+    /// The trunk beside the shards, where there is one.
+    #[must_use]
+    pub fn trunk(&self) -> Option<&Trunk> {
+        self.trunk.as_ref()
+    }
+
+    /// Says of the blocks of `program` where they are read: unless there is a
+    /// trunk of its own, where they are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Trunk::place`].
+    pub fn place(&self, program: &mut SweepProgram) -> Result<(), RunError> {
+        match &self.trunk {
+            Some(trunk) => trunk.place(program),
+            None => Ok(()),
+        }
     }
 
     /// The snapshot's directory.
@@ -73,13 +121,20 @@ impl Checkpoint {
 
     /// Paths of the shards, in the order of their numbers.
     pub fn shard_paths(&self) -> impl Iterator<Item = &Path> {
-        self.shards.iter().map(ReadAt::label)
+        self.shards().iter().map(ReadAt::label)
     }
 
     /// The shards, open, in the order of their numbers.
     #[must_use]
     pub fn shards(&self) -> &[FileReader] {
-        &self.shards
+        &self.files[..self.shard_count]
+    }
+
+    /// The shards and the files of the trunk, open, in the order of the numbers
+    /// by which [`k3_models::BlockPlace`] names them.
+    #[must_use]
+    pub fn files(&self) -> &[FileReader] {
+        &self.files
     }
 
     /// Every tensor of every shard.
@@ -109,13 +164,14 @@ impl Checkpoint {
         )?)
     }
 
-    /// Fills `out` from `offset` of a shard.
+    /// Fills `out` from `offset` of file `file`, by the numbers of
+    /// [`Checkpoint::files`].
     ///
     /// # Errors
     ///
     /// A failed or short read.
-    pub fn read(&self, shard: u16, offset: u64, out: &mut [u8]) -> Result<(), RunError> {
-        Ok(self.shards[usize::from(shard)].read_exact_at(offset, out)?)
+    pub fn read(&self, file: u32, offset: u64, out: &mut [u8]) -> Result<(), RunError> {
+        Ok(self.files[file as usize].read_exact_at(offset, out)?)
     }
 
     /// Fills `out` with a whole tensor.
@@ -124,6 +180,6 @@ impl Checkpoint {
     ///
     /// A failed or short read.
     pub fn read_tensor(&self, tensor: &TensorRef, out: &mut [u8]) -> Result<(), RunError> {
-        self.read(tensor.shard, tensor.offset, out)
+        self.read(tensor.shard.into(), tensor.offset, out)
     }
 }

@@ -38,6 +38,39 @@ pub enum RunError {
         /// Bytes available.
         available: Bytes,
     },
+    /// A packed trunk whose blocks are cut in another way.
+    #[error(
+        "{}: the block at offset {offset} of shard {shard} should have {rows} rows of {cols} \
+         columns, but {}; it was packed by a version that cuts the trunk in another way: pack it \
+         again with the k3-pack of this version", path.display(), found_block(*found)
+    )]
+    TrunkBlocks {
+        /// A file of the trunk.
+        path: PathBuf,
+        /// The shard.
+        shard: u16,
+        /// First byte of the block in the shard.
+        offset: u64,
+        /// Its rows.
+        rows: u32,
+        /// Its columns.
+        cols: u32,
+        /// Rows and columns of the block that starts there, if any does.
+        found: Option<(u32, u32)>,
+    },
+    /// A raw trunk that does not belong to the checkpoint.
+    #[error(
+        "{}: {name}{}{what}; name the trunk that was made from this checkpoint, or run without it",
+        path.display(), if name.is_empty() { "" } else { " " }
+    )]
+    ForeignTensor {
+        /// The description of the trunk.
+        path: PathBuf,
+        /// The tensor; empty when it is about several.
+        name: String,
+        /// What differs.
+        what: String,
+    },
     /// A sequence longer than any session serves.
     #[error("a context of {count} positions is outside 1..={max}; lower --gen")]
     ContextPositions {
@@ -69,4 +102,11 @@ pub enum RunError {
     /// the blocks of a sweep.
     #[error("interrupted")]
     Cancelled,
+}
+
+fn found_block(found: Option<(u32, u32)>) -> String {
+    match found {
+        Some((rows, cols)) => format!("has {rows} of {cols}"),
+        None => "no block starts there".to_owned(),
+    }
 }

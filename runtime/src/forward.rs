@@ -184,7 +184,7 @@ fn look_ahead<'a, S: WeightSource>(
         let Some(bytes) = source.lookahead_block(index) else {
             return Ok(());
         };
-        run.look_ahead(program.block(index), &bytes);
+        run.look_ahead(program.block(index), &bytes)?;
     }
     source.expect(run.guess(router.layer, count))
 }

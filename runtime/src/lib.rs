@@ -5,6 +5,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`checkpoint`] | a checkpoint directory, opened and indexed |
+//! | [`trunk`] | a trunk in files of its own, packed or raw |
 //! | [`source`] | [`WeightSource`]: where [`forward`](forward::forward) gets its bytes |
 //! | [`memory`] | whether a run fits, asked before anything is reserved |
 //! | [`resident`] | the source that keeps every weight in memory |
@@ -40,6 +41,7 @@ pub mod sampler;
 pub mod session;
 pub mod source;
 pub mod statistics;
+pub mod trunk;
 
 pub use checkpoint::{Checkpoint, CheckpointPaths};
 pub use error::RunError;
@@ -52,3 +54,4 @@ pub use resident::ResidentSource;
 pub use sampler::{SampleError, Sampler, SamplingSettings};
 pub use session::{POSITIONS_MAX, Session, SessionBytes, SessionSettings};
 pub use source::WeightSource;
+pub use trunk::{Checksums, Trunk, TrunkChecks};

@@ -3,6 +3,7 @@
 mod engine;
 mod streaming;
 mod sweeps;
+mod trunk;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,7 @@ pub use streaming::{
     share,
 };
 pub use sweeps::{SWEEP_ROWS_PER_END, SweepTable, SweepTotals};
+pub use trunk::{CodecReport, TrunkReport};
 
 use crate::placement::PlacementReport;
 use crate::sampler::SamplingSettings;

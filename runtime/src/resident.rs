@@ -4,7 +4,7 @@
 //! fits. Trunk and experts are each one allocation, sized before anything is
 //! read.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use k3_models::{BlockIndex, ExpertDemand, ExpertKey, ModelFamily, Sweep, SweepProgram};
 
@@ -23,8 +23,8 @@ pub struct ResidentSource {
     embedding: Vec<u8>,
     embedding_row_bytes: usize,
     trunk: Vec<u8>,
-    /// Start of every block in `trunk`, and the end of the last.
-    block_starts: Vec<usize>,
+    /// Every block in `trunk`.
+    blocks: Vec<Range<usize>>,
     experts: Vec<u8>,
     expert_bytes: usize,
     /// First expert of each layer in `experts`, counted in experts.
@@ -55,7 +55,8 @@ impl ResidentSource {
         let expert_total: u64 = (0..layer_count)
             .map(|layer| experts.experts_of_layer(layer) as u64 * footprint.expert_bytes)
             .sum();
-        let weights_bytes = program.embedding.bytes + footprint.trunk_bytes() + expert_total;
+        let read_bytes = program.blocks.iter().map(|block| block.place.read_bytes);
+        let weights_bytes = program.embedding.bytes + read_bytes.sum::<u64>() + expert_total;
         let need = MemoryNeed {
             weights_bytes,
             state_bytes: beside.state_bytes,
@@ -71,27 +72,33 @@ impl ResidentSource {
         pieces.note(0)?;
         let mut source = Self::reserve(program, footprint.expert_bytes, expert_total);
         let embedding = &program.embedding;
-        pieces.read(embedding.shard, embedding.offset, &mut source.embedding)?;
+        let shard = embedding.shard.into();
+        pieces.read(shard, embedding.offset, &mut source.embedding)?;
+        let checks = checkpoint.trunk().and_then(|trunk| trunk.checks(program));
         for (index, block) in program.blocks.iter().enumerate() {
-            let range = source.block_starts[index]..source.block_starts[index + 1];
-            pieces.read(block.shard, block.offset, &mut source.trunk[range])?;
+            let (start, place) = (source.blocks[index].start, &block.place);
+            let target = &mut source.trunk[start..start + size(place.read_bytes)];
+            pieces.read(place.file, place.offset, target)?;
+            if let Some(checks) = &checks {
+                checks.check(index, target)?;
+            }
         }
         source.load_experts(&mut pieces, layer_count)?;
         Ok(source)
     }
 
     fn reserve(program: &SweepProgram, expert_bytes: u64, expert_total: u64) -> Self {
-        let mut block_starts = vec![0];
+        let mut blocks = Vec::with_capacity(program.blocks.len());
         let mut total = 0;
         for block in &program.blocks {
-            total += size(block.bytes);
-            block_starts.push(total);
+            blocks.push(total..total + size(block.bytes));
+            total += size(block.place.read_bytes);
         }
         Self {
             embedding: vec![0; size(program.embedding.bytes)],
             embedding_row_bytes: size(program.embedding_row_bytes()),
             trunk: vec![0; total],
-            block_starts,
+            blocks,
             experts: vec![0; size(expert_total)],
             expert_bytes: size(expert_bytes),
             layer_starts: Vec::new(),
@@ -115,7 +122,7 @@ impl ResidentSource {
                 for segment in &*place.segments() {
                     let target = &mut self.experts[at..at + size(segment.bytes)];
                     at += target.len();
-                    pieces.read(segment.shard, segment.offset, target)?;
+                    pieces.read(segment.shard.into(), segment.offset, target)?;
                 }
                 next += 1;
             }
@@ -145,8 +152,7 @@ impl WeightSource for ResidentSource {
     }
 
     fn block(&mut self, index: BlockIndex) -> Result<&[u8], RunError> {
-        let at = index.index();
-        Ok(&self.trunk[self.block_starts[at]..self.block_starts[at + 1]])
+        Ok(&self.trunk[self.blocks[index.index()].clone()])
     }
 
     fn demand(&mut self, demand: &ExpertDemand) -> Result<(), RunError> {
@@ -173,10 +179,10 @@ struct Pieces<'c, F> {
 }
 
 impl<F: FnMut(u64, u64) -> ControlFlow<()>> Pieces<'_, F> {
-    fn read(&mut self, shard: u16, offset: u64, target: &mut [u8]) -> Result<(), RunError> {
+    fn read(&mut self, file: u32, offset: u64, target: &mut [u8]) -> Result<(), RunError> {
         let mut at = offset;
         for piece in target.chunks_mut(PIECE_BYTES) {
-            self.checkpoint.read(shard, at, piece)?;
+            self.checkpoint.read(file, at, piece)?;
             at += piece.len() as u64;
             self.note(piece.len())?;
         }

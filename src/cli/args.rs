@@ -98,6 +98,21 @@ pub(crate) struct ModelArgs {
     #[arg(long = "root", value_name = "DIR")]
     pub roots: Vec<PathBuf>,
 
+    /// Directory of a packed trunk (repeatable)
+    ///
+    /// What k3-pack trunk wrote: every directory it was striped over. Also a
+    /// directory with trunk.bin and trunk.json of other tools. Only the trunk is
+    /// read there, everything else in MODEL; the results are the same bytes.
+    #[arg(long = "trunk", value_name = "DIR")]
+    pub trunk: Vec<PathBuf>,
+
+    /// Do not compare the packed trunk with its checksums
+    ///
+    /// Every block that is read is compared otherwise; the report says what that
+    /// takes.
+    #[arg(long)]
+    pub no_checksums: bool,
+
     /// Use this config.json instead of the checkpoint's
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -174,6 +174,10 @@ pub(crate) struct PlanArgs {
     #[arg(long = "root", value_name = "DIR")]
     pub roots: Vec<PathBuf>,
 
+    /// Directory of a packed trunk (repeatable)
+    #[arg(long = "trunk", value_name = "DIR")]
+    pub trunk: Vec<PathBuf>,
+
     /// Plan a model whose weights are not here
     ///
     /// Its config.json, or a directory that holds one. With MODEL: use this

@@ -74,8 +74,8 @@ As the options of the same names, which come before them; no other option has
 a variable:
   K3_MEMORY K3_PRESET K3_TRUNK_GB K3_CACHE_GB K3_CONTEXT K3_CHUNK K3_THREADS
   K3_ISA K3_ENGINE K3_BLOCK_BYTES K3_PINS K3_POLICY K3_SLOTS K3_LOOKAHEAD
-  K3_ATTENTION K3_ROOT (directories, with colons between) K3_TOKENIZER
-  K3_METRICS_LISTEN K3_PIN_THREADS";
+  K3_ATTENTION K3_TOKENIZER K3_METRICS_LISTEN K3_PIN_THREADS
+  K3_ROOT K3_TRUNK (directories, with colons between)";
 
 pub(super) const PLAN_ABOUT: &str = "\
 Show what a run would reserve and read, before anything is reserved.

@@ -14,7 +14,7 @@ use k3_io::{CONFIG_NAME, IoError, read_small};
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{AttentionForm, KimiK3, PlannedModel};
 use k3_models::{ModelFamily, WorkspaceSize};
-use k3_runtime::{Checkpoint, CheckpointPaths, RunError};
+use k3_runtime::{Checkpoint, CheckpointPaths, Checksums, RunError, Trunk};
 use serde::Serialize;
 
 use super::model_path;
@@ -155,6 +155,7 @@ fn values(args: &PlanArgs) -> SettingValues {
             AttentionForm::Expanded => AttentionChoice::Expanded,
         }),
         root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
+        trunk: (!args.trunk.is_empty()).then(|| PathList(args.trunk.clone())),
         tokenizer: args.tokenizer.clone(),
         ..args.memory.values()
     }
@@ -201,22 +202,19 @@ fn checkpoint(
         roots: roots.unwrap_or_default(),
         config: config.map(config_file),
     })?;
+    let checkpoint = checkpoint.with_trunk(settings::trunk(settings), Checksums::Compared)?;
     let layout = checkpoint.bind(None)?;
     let layers = layout.layer_count();
-    let trunk_bytes = planning::trunk_bytes(checkpoint.config(), layers);
-    let block_bytes = planning::block_bytes(settings, trunk_bytes);
+    let block_bytes = planning::block_bytes_of(settings, &checkpoint, layers)?;
     // Only sizes are asked for: what the vectors hold does not matter.
     let zeros = |_: &_, target: &mut [u8]| -> Result<(), RunError> {
         target.fill(0);
         Ok(())
     };
-    let model = Arc::new(KimiK3::new(
-        layout,
-        form,
-        KernelSet::detect(),
-        block_bytes,
-        zeros,
-    )?);
+    let kernels = KernelSet::detect();
+    let mut model = KimiK3::new(layout, form, kernels, block_bytes, zeros)?;
+    checkpoint.place(model.program_mut())?;
+    let model = Arc::new(model);
     let place = settings.tokenizer.as_ref().map(|place| place.value.clone());
     let place = place.unwrap_or_else(|| path.to_owned());
     let tokenizer = vocabulary::open(&place, Some(checkpoint.config().vocab_size))?;
@@ -231,7 +229,11 @@ fn checkpoint(
         block_bytes,
         vocabulary_bytes: planning::vocabulary_bytes(tokenizer.as_ref()),
         index_bytes: planning::index_bytes(checkpoint.index()),
-        notes: Vec::new(),
+        notes: checkpoint
+            .trunk()
+            .and_then(Trunk::note)
+            .into_iter()
+            .collect(),
     })
 }
 

@@ -47,6 +47,8 @@ impl CliError {
 fn run_exit(error: &RunError) -> Exit {
     match error {
         RunError::DoesNotFit { .. }
+        | RunError::TrunkBlocks { .. }
+        | RunError::ForeignTensor { .. }
         | RunError::ContextPositions { .. }
         | RunError::ThreadCount { .. } => Exit::Refused,
         RunError::Io(error) => io_exit(error),
@@ -54,7 +56,8 @@ fn run_exit(error: &RunError) -> Exit {
         RunError::Model(model) => match model {
             ModelError::Poisoned { .. }
             | ModelError::NonFinite { .. }
-            | ModelError::NonFiniteLogit { .. } => Exit::Failed,
+            | ModelError::NonFiniteLogit { .. }
+            | ModelError::Packed { .. } => Exit::Failed,
             _ => Exit::Refused,
         },
         RunError::Cancelled => Exit::Interrupted,

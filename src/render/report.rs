@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use k3_config::Bytes;
 use k3_runtime::RunReport;
-use k3_runtime::report::{EngineReport, MemoryReport, StopReason, StreamingReport};
+use k3_runtime::report::{EngineReport, MemoryReport, StopReason, StreamingReport, TrunkReport};
 
 use super::style::Style;
 use super::wrap::wrap;
@@ -52,6 +52,7 @@ fn render(report: &RunReport, style: Style) -> String {
     let mut facts = facts.to_vec();
     if let Some(streaming) = &report.streaming {
         facts.extend(streamed(streaming));
+        facts.extend(streaming.trunk.as_ref().map(packed));
         facts.extend(lookahead(streaming));
     }
     let mut text = String::from("\n");
@@ -124,6 +125,25 @@ fn execution(report: &RunReport) -> String {
         "with {}, {threads}, {weights}, {sweeps}{recompute}",
         execution.isa
     )
+}
+
+/// What packing saved, and what comparing with checksums took.
+#[allow(clippy::cast_precision_loss, reason = "a share to a few digits")]
+fn packed(trunk: &TrunkReport) -> (&'static str, String) {
+    let share = 100.0 * trunk.stored_bytes as f64 / trunk.raw_bytes.max(1) as f64;
+    let checked = match trunk.checked_bytes {
+        0 => "no checksums compared".to_owned(),
+        bytes => format!(
+            "checksums of {} in {}",
+            short_bytes(bytes),
+            seconds(trunk.check_seconds)
+        ),
+    };
+    let size = format!(
+        "{} a sweep, {share:.1} % of raw",
+        short_bytes(trunk.stored_bytes)
+    );
+    ("packed", format!("{size}; {checked}"))
 }
 
 /// What was reserved, read and waited for.

@@ -29,4 +29,5 @@ mod streaming;
 #[path = "../support/synth.rs"]
 mod synth;
 mod tokenize;
+mod trunk;
 mod usage;

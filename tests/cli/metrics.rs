@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::common::{json, k3, program, refusal, tiny};
 use crate::exposition::{Family, Labels, parse};
+use crate::trunk::pack_into;
 
 type Families = BTreeMap<String, Family>;
 
@@ -301,10 +302,13 @@ fn the_last_figures_are_those_of_the_report() {
 
 #[test]
 fn every_metric_is_documented_and_every_documented_one_is_served() {
-    let run = Run::start(&ENDLESS);
-    let names = |families: Families| -> BTreeSet<String> { families.into_keys().collect() };
+    let dir = tempfile::tempdir().unwrap();
+    let packed = [dir.path().join("packed")];
+    pack_into(tiny().as_ref(), &packed);
+    let trunk = ["--trunk", packed[0].to_str().unwrap()];
+    let run = Run::start(&[&ENDLESS[..], &trunk].concat());
     run.wait_for_token();
-    let served = names(run.scrape());
+    let served: BTreeSet<String> = run.scrape().into_keys().collect();
     let documented: Vec<String> = documented().into_iter().map(|row| row.metric).collect();
     let unique: BTreeSet<String> = documented.iter().cloned().collect();
     assert_eq!(unique.len(), documented.len(), "documented twice");

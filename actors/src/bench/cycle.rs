@@ -175,7 +175,7 @@ impl CyclingSource {
             let mut at = 0;
             for &(shard, offset, bytes) in parts {
                 let end = at + memory(bytes);
-                checkpoint.read(shard, offset, &mut target[at..end])?;
+                checkpoint.read(shard.into(), offset, &mut target[at..end])?;
                 at = end;
                 done += bytes;
                 if progress(done, total).is_break() {

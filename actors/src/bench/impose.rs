@@ -99,8 +99,8 @@ impl<'a, M: ModelFamily> SweepRun<'a> for ImposedRun<'a, M> {
         self.run.end_layer(layer)
     }
 
-    fn look_ahead(&mut self, block: &Block, bytes: &[u8]) {
-        self.run.look_ahead(block, bytes);
+    fn look_ahead(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError> {
+        self.run.look_ahead(block, bytes)
     }
 
     fn guess(&mut self, layer: LayerIndex, count: usize) -> &[ExpertKey] {

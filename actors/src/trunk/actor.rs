@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Select, Sender};
-use k3_io::{EngineError, ReadClass, ReadDone, ReadEngine, ReadLease, ReadRequest, WriteLease};
+use k3_io::{ReadClass, ReadDone, ReadEngine, ReadLease, ReadRequest, WriteLease};
 
 use super::order::{Place, SweepOrder};
-use super::{Delivery, Message, TrunkSettings};
+use super::{BlockError, Delivery, Message, TrunkSettings};
 use crate::tags::{Party, Tags};
 use crate::units::memory;
 
@@ -24,7 +25,7 @@ struct Entry {
 enum EntryState {
     Reading { tag: u64 },
     Ready(ReadLease),
-    Failed(EngineError),
+    Failed(BlockError),
 }
 
 /// Channels of the thread.
@@ -309,7 +310,8 @@ impl TrunkActor {
             let ring = self.settings.ring.as_ref();
             return ring.expect("unpinned blocks have a ring").acquire_any();
         }
-        let bytes = self.settings.blocks[block].place.bytes;
+        // Padding to whole pages fits as well: the offset is one of theirs then.
+        let bytes = self.settings.blocks[block].bytes;
         let window = k3_io::AlignedWindow::capacity_for(bytes, self.settings.alignment_bytes);
         let window = memory(window.expect("a block fits an address space"));
         let pins = self
@@ -331,8 +333,15 @@ impl TrunkActor {
         }
         self.pin_flights.remove(&flight.block);
         let is_pinned = self.settings.pinned.is_pinned(flight.block);
-        let arrived = match done.result {
-            Ok(()) => Ok(done.target.freeze(done.payload)),
+        let result = done.result.map_err(BlockError::Read);
+        let result =
+            result.and_then(|()| self.check(flight.block, &done.target[done.payload.clone()]));
+        let arrived = match result {
+            Ok(()) => {
+                let start = done.payload.start;
+                let bytes = memory(self.settings.blocks[flight.block].bytes);
+                Ok(done.target.freeze(start..start + bytes))
+            }
             Err(error) => {
                 if is_pinned {
                     self.pin_spares.insert(flight.block, done.target);
@@ -355,6 +364,17 @@ impl TrunkActor {
                 Err(error) => EntryState::Failed(error.clone()),
             };
         }
+    }
+
+    /// Compares what was read of `block` with its checksum.
+    fn check(&self, block: usize, read: &[u8]) -> Result<(), BlockError> {
+        let Some(checks) = &self.settings.checks else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let result = checks.checksums.check(block, read);
+        checks.counts.add(read.len(), start.elapsed());
+        result.map_err(|error| BlockError::Damaged(Arc::new(error)))
     }
 
     /// Drops what is queued and waits for what is in flight: memory is

@@ -20,16 +20,26 @@ mod order;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use k3_config::PinMap;
+use k3_formats::FormatError;
 use k3_io::{EngineError, ReadLease, RingArena, Segment, SlotArena};
+use k3_runtime::TrunkChecks;
+
+use crate::error::ActorError;
 
 pub use handle::{TrunkCounts, TrunkHandle};
 
 /// One block of the sweep, as the disk sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct TrunkBlock {
-    /// Where it lies.
+    /// Where it lies, with what pads it.
     pub place: Segment,
+    /// Bytes of it without the padding.
+    pub bytes: u64,
     /// Whether it belongs to the output head.
     pub is_head: bool,
 }
@@ -47,6 +57,44 @@ pub struct TrunkSettings {
     pub pins: Option<RingArena>,
     /// Alignment of direct reads, for the windows of pinned blocks.
     pub alignment_bytes: u64,
+    /// What every block that is read is compared with, if anything.
+    pub checks: Option<Checks>,
+}
+
+/// The checksums of the blocks, and what comparing has cost so far.
+#[derive(Debug)]
+pub struct Checks {
+    /// The checksums, by block.
+    pub checksums: TrunkChecks,
+    /// Shared with whoever looks.
+    pub counts: Arc<CheckCounts>,
+}
+
+/// What comparing blocks with their checksums has cost so far.
+#[derive(Debug, Default)]
+pub struct CheckCounts {
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl CheckCounts {
+    fn add(&self, bytes: usize, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Bytes compared, padding included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Time the streamer's thread took for them.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)).as_secs_f64()
+    }
 }
 
 /// Leases waiting for compute at most. Enough that a burst of small blocks
@@ -58,13 +106,32 @@ const DELIVERIES_MAX: usize = 64;
 struct Delivery {
     sweep: u64,
     block: usize,
-    lease: Result<ReadLease, EngineError>,
+    lease: Result<ReadLease, BlockError>,
     /// Whether it was read for this sweep; false for a block that was in
     /// memory already.
     was_read: bool,
     /// Whether it was still to be read, for this sweep or an earlier one, once
     /// the sweep had begun.
     was_awaited: bool,
+}
+
+/// Why a block cannot be handed over. Clonable: several sweeps may wait for one
+/// pinned block.
+#[derive(Debug, Clone)]
+enum BlockError {
+    /// It could not be read.
+    Read(EngineError),
+    /// It is not what was packed.
+    Damaged(Arc<FormatError>),
+}
+
+impl From<BlockError> for ActorError {
+    fn from(error: BlockError) -> Self {
+        match error {
+            BlockError::Read(error) => error.into(),
+            BlockError::Damaged(error) => Self::Damaged(error),
+        }
+    }
 }
 
 /// What compute tells the streamer.

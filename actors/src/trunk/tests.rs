@@ -99,6 +99,7 @@ fn trunk(pinned: usize, bad: u64) -> (TrunkHandle, Arc<Prompt>) {
                     offset: index * BLOCK_BYTES,
                     bytes: BLOCK_BYTES,
                 },
+                bytes: BLOCK_BYTES,
                 is_head: index == BODY as u64,
             })
             .collect(),
@@ -106,6 +107,7 @@ fn trunk(pinned: usize, bad: u64) -> (TrunkHandle, Arc<Prompt>) {
         ring: streams.then_some(ring),
         pins: (pinned > 0).then_some(pins),
         alignment_bytes: 4096,
+        checks: None,
     };
     let asked = AtomicU64::new(0);
     let engine = Arc::new(Prompt { asked, bad });

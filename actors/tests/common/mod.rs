@@ -1,8 +1,11 @@
 //! A tiny checkpoint, streamed in any way.
 #![allow(dead_code, reason = "each test binary uses its share")]
 
+pub(crate) mod check;
 pub(crate) mod disk;
+pub(crate) mod trunks;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +23,9 @@ use k3_io::{
 use k3_kernels::KernelSet;
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
 use k3_models::{LogitRows, ModelFamily};
-use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, Session, SessionSettings};
+use k3_runtime::{
+    Cancel, Checkpoint, CheckpointPaths, Checksums, ComputePool, Session, SessionSettings, Trunk,
+};
 use k3_testkit::{TinyCheckpoint, TinySpec, reference};
 use tempfile::TempDir;
 
@@ -72,6 +77,15 @@ pub(crate) struct Case {
     pub(crate) want: Vec<f32>,
 }
 
+fn open(model_dir: &Path) -> Checkpoint {
+    Checkpoint::open(&CheckpointPaths {
+        model_dir: model_dir.to_owned(),
+        roots: Vec::new(),
+        config: None,
+    })
+    .unwrap()
+}
+
 impl Case {
     pub(crate) fn new(spec: &TinySpec) -> Self {
         Self::of(spec.generate())
@@ -80,11 +94,7 @@ impl Case {
     pub(crate) fn of(mut tiny: TinyCheckpoint) -> Self {
         let dir = TempDir::new().unwrap();
         tiny.write_to(dir.path()).unwrap();
-        let checkpoint = Checkpoint::open(&CheckpointPaths {
-            model_dir: dir.path().to_owned(),
-            roots: Vec::new(),
-            config: None,
-        });
+        let checkpoint = open(dir.path());
         let vocab = tiny.config.vocab_size;
         let mut rng = k3_testkit::Rng::new(5);
         let ids: Vec<u32> = (0..11)
@@ -95,7 +105,7 @@ impl Case {
         Self {
             tiny,
             dir,
-            checkpoint: Arc::new(checkpoint.unwrap()),
+            checkpoint: Arc::new(checkpoint),
             ids,
             want,
         }
@@ -108,17 +118,24 @@ impl Case {
         self
     }
 
+    /// The same with the trunk that lies in `directories`.
+    pub(crate) fn with_trunk(mut self, directories: &[PathBuf], checksums: Checksums) -> Self {
+        let checkpoint = open(self.dir.path()).with_trunk(directories, checksums);
+        self.checkpoint = Arc::new(checkpoint.unwrap());
+        self
+    }
+
+    /// In blocks of `block_bytes`, unless its trunk was packed in others.
     pub(crate) fn model(&self, block_bytes: u64) -> KimiK3 {
-        let layout = self.checkpoint.bind(None).unwrap();
-        let kernels = KernelSet::detect();
-        KimiK3::new(
-            layout,
-            AttentionForm::Latent,
-            kernels,
-            block_bytes,
-            |tensor, out| self.checkpoint.read_tensor(tensor, out),
-        )
-        .unwrap()
+        let checkpoint = &self.checkpoint;
+        let layout = checkpoint.bind(None).unwrap();
+        let packed = checkpoint.trunk().and_then(Trunk::block_bytes);
+        let block_bytes = packed.unwrap_or(block_bytes);
+        let (form, kernels) = (AttentionForm::Latent, KernelSet::detect());
+        let read = |tensor: &_, out: &mut [u8]| checkpoint.read_tensor(tensor, out);
+        let mut model = KimiK3::new(layout, form, kernels, block_bytes, read).unwrap();
+        checkpoint.place(model.program_mut()).unwrap();
+        model
     }
 
     pub(crate) fn plan(

@@ -188,6 +188,8 @@ setting_keys! {
     attention: AttentionChoice,
     /// Further folders that hold shards.
     root: PathList,
+    /// Folders that hold a packed trunk.
+    trunk: PathList,
     /// Folder or file of the tokenizer.
     tokenizer: PathBuf,
     /// Where metrics are served.

@@ -63,6 +63,7 @@ impl Settings {
             SettingRow::new("lookahead", &self.lookahead),
             SettingRow::new("attention", &self.attention),
             SettingRow::optional("root", &self.root),
+            SettingRow::optional("trunk", &self.trunk),
             SettingRow::optional("tokenizer", &self.tokenizer),
             SettingRow::optional("metrics_listen", &self.metrics_listen),
         ]

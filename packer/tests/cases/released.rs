@@ -65,7 +65,7 @@ fn all_tensors_fit_in_a_few_hundred_megabytes() {
         let tensor = index.get(name).unwrap();
         let mut bytes = vec![1; usize::try_from(tensor.bytes.min(1 << 20)).unwrap()];
         checkpoint
-            .read(tensor.shard, tensor.offset, &mut bytes)
+            .read(tensor.shard.into(), tensor.offset, &mut bytes)
             .unwrap();
         bytes
     };

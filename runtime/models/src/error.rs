@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use k3_formats::trunk::Codec;
+
 use crate::ids::LayerIndex;
 
 /// Why a model could not be bound or a sweep could not be carried out.
@@ -155,5 +157,22 @@ pub enum ModelError {
         position: usize,
         /// First offending token id.
         id: usize,
+    },
+
+    /// A packed block does not hold what its codec says.
+    #[error(
+        "the {codec} block at offset {offset} of file {file} of the packed trunk is none: {fault}; \
+         run without --no-checksums to have every block checked, and pack the trunk again if it \
+         is damaged"
+    )]
+    Packed {
+        /// How it should be stored.
+        codec: Codec,
+        /// The file, counted from the checkpoint's first shard.
+        file: u32,
+        /// Its first byte.
+        offset: u64,
+        /// What is wrong with it.
+        fault: String,
     },
 }

@@ -151,7 +151,8 @@ pub trait SweepRun<'a> {
     ///
     /// # Errors
     ///
-    /// A non-finite value where the arithmetic has none to give.
+    /// A non-finite value where the arithmetic has none to give, or a packed
+    /// block that is none.
     fn block(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError>;
 
     /// The demand of the layer whose router has just run.
@@ -184,7 +185,11 @@ pub trait SweepRun<'a> {
     /// [`SweepRun::guess`]. Called between [`SweepRun::end_layer`] and the block
     /// after it, with the router's blocks in order. Touches nothing that
     /// reaches a result.
-    fn look_ahead(&mut self, block: &Block, bytes: &[u8]);
+    ///
+    /// # Errors
+    ///
+    /// A packed block that is none.
+    fn look_ahead(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError>;
 
     /// The experts that `layer`, whose whole router has been given to
     /// [`SweepRun::look_ahead`], seems to need: the best `count` of every

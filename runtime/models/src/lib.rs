@@ -40,5 +40,5 @@ pub use family::{ExpertDemand, ModelFamily, SequenceState, SweepRun, WorkspaceSi
 pub use ids::{ExpertKey, LayerIndex};
 pub use parallel::{Inline, Workers};
 pub use phase::Phase;
-pub use program::{Block, BlockIndex, Router, Step, SweepProgram};
+pub use program::{Block, BlockIndex, BlockPlace, Router, Step, SweepProgram};
 pub use sweep::{LogitRows, Segment, Sweep};

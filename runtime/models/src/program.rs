@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use k3_config::{BlockFootprint, BlockKind};
+use k3_formats::trunk::Codec;
 use k3_formats::{Dtype, TensorRef};
 
 use crate::ids::LayerIndex;
@@ -47,8 +48,29 @@ pub struct Block {
     pub shard: u16,
     /// Absolute offset of the block's first byte in the shard; no alignment.
     pub offset: u64,
-    /// Stored size in bytes.
+    /// How the block is stored where it is read.
+    pub codec: Codec,
+    /// Size in bytes as it is stored where it is read: what [`SweepRun::block`]
+    /// is given.
+    ///
+    /// [`SweepRun::block`]: crate::SweepRun::block
     pub bytes: u64,
+    /// Size in bytes of the elements as they are in the shard.
+    pub raw_bytes: u64,
+    /// Where it is read: in the shard, unless [`SweepProgram::place`] has said
+    /// otherwise.
+    pub place: BlockPlace,
+}
+
+/// Where a block is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockPlace {
+    /// The file: a shard, or beyond their count a file of a trunk of its own.
+    pub file: u32,
+    /// Absolute offset of its first byte in the file.
+    pub offset: u64,
+    /// Bytes to read there, of which the first [`Block::bytes`] are the block.
+    pub read_bytes: u64,
 }
 
 impl Block {
@@ -168,6 +190,8 @@ impl SweepProgram {
         while row_start < row_total {
             let row_count = rows_per_block.min(row_total - row_start);
             let index = u32::try_from(self.blocks.len()).expect("block counts are capped");
+            let offset = tensor.offset + u64::from(row_start) * row_bytes;
+            let bytes = u64::from(row_count) * row_bytes;
             self.blocks.push(Block {
                 op,
                 kind,
@@ -178,12 +202,34 @@ impl SweepProgram {
                 cols: cols_count,
                 row_quantum,
                 shard: tensor.shard,
-                offset: tensor.offset + u64::from(row_start) * row_bytes,
-                bytes: u64::from(row_count) * row_bytes,
+                offset,
+                codec: Codec::Raw,
+                bytes,
+                raw_bytes: bytes,
+                place: BlockPlace {
+                    file: u32::from(tensor.shard),
+                    offset,
+                    read_bytes: bytes,
+                },
             });
             self.steps.push(Step::Block(BlockIndex(index)));
             row_start += row_count;
         }
+    }
+
+    /// Block `index` is read at `place`, where `codec` has made `bytes` of it.
+    ///
+    /// # Panics
+    ///
+    /// If it may not be packed, or the place is shorter than the block.
+    pub fn place(&mut self, index: BlockIndex, codec: Codec, bytes: u64, place: BlockPlace) {
+        let block = &mut self.blocks[index.index()];
+        assert!(codec == Codec::Raw || block.may_be_packed());
+        assert!(codec != Codec::Raw || bytes == block.raw_bytes);
+        assert!(bytes <= place.read_bytes);
+        block.codec = codec;
+        block.bytes = bytes;
+        block.place = place;
     }
 
     /// Block `index`.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::EngineReport;
 use super::sweeps::SweepTotals;
+use super::trunk::TrunkReport;
 
 /// How weights were streamed. Payload bytes are exact: what the arithmetic
 /// consumed, without alignment.
@@ -20,6 +21,8 @@ pub struct StreamingReport {
     pub engine: EngineReport,
     /// Bytes by kind.
     pub bytes: BytesReport,
+    /// The trunk in files of its own; `None` where it is read from the shards.
+    pub trunk: Option<TrunkReport>,
     /// What experts were found in memory.
     pub cache: CacheReport,
     /// Where the time of the sweeps went.

@@ -4,7 +4,7 @@
 //! never falls. The section `bytes` adds nothing: its fields say it themselves.
 //! Labels are fields too. `docs/metrics.md` has the same table.
 
-use k3_runtime::report::DeviceReport;
+use k3_runtime::report::{DeviceReport, TrunkReport};
 use prometheus::core::Collector;
 
 use super::figures::{Figures, StreamFacts};
@@ -22,6 +22,10 @@ fn facts(run: &Snapshot) -> Option<&StreamFacts> {
 
 fn figures(run: &Snapshot) -> Option<&Figures> {
     run.streaming.as_ref().map(|(_, figures)| figures)
+}
+
+fn trunk(run: &Snapshot) -> Option<&TrunkReport> {
+    figures(run).and_then(|all| all.trunk.as_ref())
 }
 
 fn each_device<N: Number>(
@@ -261,6 +265,30 @@ const FAMILIES: &[Family<Snapshot>] = &[
         help: "Bytes the devices transferred",
         kind: Kind::Counter,
         read: |run, samples| samples.known(figures(run).map(|all| all.bytes.device_bytes)),
+    },
+    Family {
+        name: "k3_trunk_raw_bytes",
+        help: "Bytes of a packed trunk's blocks as they are in the checkpoint",
+        kind: Kind::Gauge,
+        read: |run, samples| samples.known(trunk(run).map(|trunk| trunk.raw_bytes)),
+    },
+    Family {
+        name: "k3_trunk_stored_bytes",
+        help: "Bytes of a packed trunk's blocks as they are read",
+        kind: Kind::Gauge,
+        read: |run, samples| samples.known(trunk(run).map(|trunk| trunk.stored_bytes)),
+    },
+    Family {
+        name: "k3_trunk_checked_bytes_total",
+        help: "Bytes of a packed trunk compared with checksums",
+        kind: Kind::Counter,
+        read: |run, samples| samples.known(trunk(run).map(|trunk| trunk.checked_bytes)),
+    },
+    Family {
+        name: "k3_trunk_check_seconds_total",
+        help: "Time to compare them",
+        kind: Kind::Counter,
+        read: |run, samples| samples.known(trunk(run).map(|trunk| trunk.check_seconds)),
     },
     Family {
         name: "k3_cache_hits_total",

@@ -6,7 +6,7 @@ use k3_actors::{PrefaultCounts, StreamGauges};
 use k3_io::{EngineCounters, PagePolicy, PageReport};
 use k3_runtime::report::{
     ArenaReport, BytesReport, CacheReport, DeviceReport, EngineReport, MemoryReport, ReadCeiling,
-    SweepTotals, TimeReport,
+    SweepTotals, TimeReport, TrunkReport,
 };
 
 use crate::process::ProcessMemory;
@@ -38,6 +38,8 @@ pub(super) struct StreamFacts {
     pub vector_bytes: u64,
     /// Pinned trunk / trunk.
     pub pinned_share: f64,
+    /// The trunk in files of its own, before anything of it was compared.
+    pub trunk: Option<TrunkReport>,
     /// What the disks give, where it is known.
     pub ceiling: Option<ReadCeiling>,
     /// Major faults before the first sweep.
@@ -51,6 +53,8 @@ pub(super) struct Observation {
     cache: CacheCounters,
     prefault: PrefaultCounts,
     registered_bytes: u64,
+    /// Bytes compared with checksums and the time that took.
+    checked: (u64, f64),
     fallbacks: Vec<String>,
     process: ProcessMemory,
 }
@@ -63,6 +67,9 @@ impl Observation {
             cache: gauges.cache_counters(),
             prefault: gauges.prefault_counts(),
             registered_bytes: gauges.registered_bytes(),
+            checked: gauges
+                .checks()
+                .map_or((0, 0.0), |checks| (checks.bytes(), checks.seconds())),
             fallbacks: gauges.fallbacks(),
             process,
         }
@@ -75,6 +82,7 @@ pub(super) struct Figures {
     pub memory: MemoryReport,
     pub engine: EngineReport,
     pub bytes: BytesReport,
+    pub trunk: Option<TrunkReport>,
     pub cache: CacheReport,
     pub time: TimeReport,
     pub fallbacks: Vec<String>,
@@ -107,6 +115,11 @@ impl Figures {
                 facts.ceiling.as_ref(),
             ),
             bytes: BytesReport::new(totals, facts.vector_bytes, seen.engine.device_bytes()),
+            trunk: facts.trunk.clone().map(|trunk| TrunkReport {
+                checked_bytes: seen.checked.0,
+                check_seconds: seen.checked.1,
+                ..trunk
+            }),
             cache: CacheReport::new(totals, evictions, bypassed, facts.pinned_share)
                 .with_lookahead(seen.cache.lookahead_used, seen.cache.lookahead_wasted_bytes),
             time: TimeReport::new(totals, busy_seconds),
@@ -191,6 +204,7 @@ mod tests {
             engine: "pread",
             vector_bytes: 5,
             pinned_share: 0.25,
+            trunk: None,
             ceiling,
             major_faults_before: Some(10),
         }
@@ -208,6 +222,7 @@ mod tests {
             cache: CacheCounters::default(),
             prefault: PrefaultCounts::default(),
             registered_bytes: 0,
+            checked: (0, 0.0),
             fallbacks: Vec::new(),
             process: ProcessMemory {
                 major_faults: Some(major_faults),

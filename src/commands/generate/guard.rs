@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use k3_config::Settings;
 use k3_io::{CONFIG_NAME, INDEX_NAME, VOCABULARY_NAME};
-use k3_runtime::Checkpoint;
+use k3_runtime::{Checkpoint, Trunk};
 
 use super::request::Request;
 use crate::cli::args::{GenerateArgs, OutputArgs};
@@ -36,15 +36,13 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// Everything that `request` has been read from or will read.
     pub(super) fn of(request: &Request, args: &GenerateArgs) -> Self {
-        let roots = request.settings.root.iter();
+        let roots = [&request.settings.root, &request.settings.trunk]
+            .into_iter()
+            .flatten();
         let roots = roots.flat_map(|roots| roots.value.0.iter().cloned());
         let mut directories = vec![request.model_dir.clone()];
         directories.extend(roots);
-        let mut files: Vec<_> = request
-            .checkpoint
-            .shard_paths()
-            .map(|shard| ("a shard", shard.to_owned()))
-            .collect();
+        let mut files = weights(&request.checkpoint);
         if let Some(place) = &request.settings.tokenizer {
             let directory = if place.value.is_dir() {
                 Some(place.value.as_path())
@@ -93,17 +91,25 @@ impl Inputs {
 
     /// The files of `checkpoint` and of the directories it was looked for in.
     pub(crate) fn of_checkpoint(checkpoint: &Checkpoint, settings: &Settings) -> Self {
-        let roots = settings.root.iter();
+        let roots = [&settings.root, &settings.trunk].into_iter().flatten();
         let roots = roots.flat_map(|roots| roots.value.0.iter().cloned());
         let mut directories = vec![checkpoint.path().to_owned()];
         directories.extend(roots);
-        let shards = checkpoint.shard_paths();
-        let mut files: Vec<_> = shards.map(|shard| ("a shard", shard.to_owned())).collect();
+        let mut files = weights(checkpoint);
         for directory in &directories {
             files.extend(parts_of(directory).map(|part| ("a file of the checkpoint", part)));
         }
         Self { files, directories }
     }
+}
+
+/// Every file that weights are read from.
+fn weights(checkpoint: &Checkpoint) -> Vec<(&'static str, PathBuf)> {
+    let shards = checkpoint.shard_paths();
+    let shards = shards.map(|shard| ("a shard", shard.to_owned()));
+    let trunk = checkpoint.trunk().map_or(&[][..], Trunk::paths);
+    let trunk = trunk.iter().map(|file| ("the packed trunk", file.clone()));
+    shards.chain(trunk).collect()
 }
 
 /// Files of `directory` that have the name of a part of a checkpoint.

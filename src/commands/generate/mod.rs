@@ -196,15 +196,11 @@ fn bind(
     read: impl FnMut(&TensorRef, &mut [u8]) -> Result<(), RunError>,
 ) -> Result<KimiK3, CliError> {
     let kernels = KernelSet::for_isa(request.isa).expect("the request has checked it");
-    let trunk = planning::trunk_bytes(request.checkpoint.config(), layout.layer_count());
-    let block_bytes = planning::block_bytes(&request.settings, trunk);
-    Ok(KimiK3::new(
-        layout,
-        request.form,
-        kernels,
-        block_bytes,
-        read,
-    )?)
+    let (settings, checkpoint) = (&request.settings, &request.checkpoint);
+    let block_bytes = planning::block_bytes_of(settings, checkpoint, layout.layer_count())?;
+    let mut model = KimiK3::new(layout, request.form, kernels, block_bytes, read)?;
+    checkpoint.place(model.program_mut())?;
+    Ok(model)
 }
 
 /// Of a load that was cut short nothing is worth keeping.

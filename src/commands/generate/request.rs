@@ -9,10 +9,10 @@ use k3_config::{
 };
 use k3_kernels::{Isa, KernelSet};
 use k3_models::kimi_k3::AttentionForm;
-use k3_runtime::{Checkpoint, CheckpointPaths, SamplingSettings};
+use k3_runtime::{Checkpoint, CheckpointPaths, Checksums, SamplingSettings};
 use k3_tokenizer::{Mode, Tokenizer};
 
-use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs};
+use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, ModelArgs, PromptArgs};
 use crate::cli::memory::positive;
 use crate::commands::model_path;
 use crate::error::CliError;
@@ -79,12 +79,7 @@ impl Request {
         settings::check_places(&settings)?;
         let isa = chosen_isa(&settings.isa)?;
         let given = Given::read(&args.prompt)?;
-        let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
-        let checkpoint = Checkpoint::open(&CheckpointPaths {
-            model_dir: model_dir.clone(),
-            roots: roots.unwrap_or_default(),
-            config: args.model.config.clone(),
-        })?;
+        let checkpoint = open_checkpoint(&model_dir, &settings, &args.model)?;
         let vocab_size = checkpoint.config().vocab_size;
         let tokenizer = open_vocabulary(settings.tokenizer.as_ref(), &model_dir, vocab_size)?;
         let prompt_ids = given.encode(tokenizer.as_ref(), &model_dir, vocab_size)?;
@@ -106,6 +101,7 @@ impl Request {
             notes(&args.generation, &sampling),
             settings.warnings.clone(),
             planning::idle_chunk(&settings).into_iter().collect(),
+            trunk_note(&checkpoint, &args.model).into_iter().collect(),
             idle_beside_resident(args, &settings),
         ]
         .concat();
@@ -170,6 +166,36 @@ impl Given {
             return Err(CliError::EmptyPrompt);
         }
         Ok(ids)
+    }
+}
+
+/// The checkpoint, with the packed trunk where one is named.
+fn open_checkpoint(
+    model_dir: &Path,
+    settings: &Settings,
+    args: &ModelArgs,
+) -> Result<Checkpoint, CliError> {
+    let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
+    let checkpoint = Checkpoint::open(&CheckpointPaths {
+        model_dir: model_dir.to_owned(),
+        roots: roots.unwrap_or_default(),
+        config: args.config.clone(),
+    })?;
+    let checksums = if args.no_checksums {
+        Checksums::Ignored
+    } else {
+        Checksums::Compared
+    };
+    Ok(checkpoint.with_trunk(settings::trunk(settings), checksums)?)
+}
+
+/// What is to be known about the packed trunk, or that there is none.
+fn trunk_note(checkpoint: &Checkpoint, args: &ModelArgs) -> Option<String> {
+    match checkpoint.trunk() {
+        Some(trunk) => trunk.note(),
+        None => args.no_checksums.then(|| {
+            "--no-checksums changes nothing: there is no packed trunk (--trunk)".to_owned()
+        }),
     }
 }
 
@@ -280,6 +306,7 @@ fn values(args: &GenerateArgs) -> SettingValues {
         engine: args.reading.engine,
         policy: args.reading.policy,
         root: (!model.roots.is_empty()).then(|| PathList(model.roots.clone())),
+        trunk: (!model.trunk.is_empty()).then(|| PathList(model.trunk.clone())),
         tokenizer: model.tokenizer.clone(),
         ..args.memory.values()
     }

@@ -7,8 +7,8 @@ use k3_config::{BudgetPlan, Bytes, EngineChoice, HostMemory, Settings};
 use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::report::{ReadCeiling, StreamingReport, SweepReport, share};
-use k3_runtime::{Cancel, ResidentSource, SessionSettings, WeightSource};
+use k3_runtime::report::{ReadCeiling, StreamingReport, SweepReport, TrunkReport, share};
+use k3_runtime::{Cancel, ResidentSource, SessionSettings, Trunk, WeightSource};
 
 use super::ceiling;
 use super::figures::{self, Figures, StreamFacts};
@@ -114,7 +114,8 @@ impl Streaming {
             policy: request.settings.policy.value,
         };
         let supervisor = Supervisor::start(model, checkpoint, &plan, &settings, None)?;
-        let facts = facts(&plan, &supervisor, footprint.vector_bytes, ceiling);
+        let trunk = checkpoint.trunk().map(|trunk| trunk_report(trunk, model));
+        let facts = facts(&plan, &supervisor, footprint.vector_bytes, trunk, ceiling);
         live.streaming(facts, supervisor.gauges().clone());
         Ok(Self {
             plan,
@@ -177,10 +178,17 @@ pub(super) fn plan(
     })
 }
 
+fn trunk_report(trunk: &Trunk, model: &KimiK3) -> TrunkReport {
+    let files = trunk.paths().iter();
+    let files = files.map(|path| path.display().to_string());
+    TrunkReport::new(model.program(), files.collect())
+}
+
 fn facts(
     plan: &BudgetPlan,
     supervisor: &Supervisor,
     vector_bytes: u64,
+    trunk: Option<TrunkReport>,
     ceiling: Option<ReadCeiling>,
 ) -> StreamFacts {
     let lines = plan.lines.iter();
@@ -197,6 +205,7 @@ fn facts(
         },
         vector_bytes,
         pinned_share: share(plan.pins.bytes, plan.pins.bytes_total),
+        trunk,
         ceiling,
         major_faults_before: ProcessMemory::read().major_faults,
     }
@@ -222,6 +231,7 @@ impl Stopped {
             memory: figures.memory,
             engine: figures.engine,
             bytes: figures.bytes,
+            trunk: figures.trunk,
             cache: figures.cache,
             time: figures.time,
             sweeps,

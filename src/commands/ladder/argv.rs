@@ -157,6 +157,8 @@ impl Argv {
         let ModelArgs {
             model,
             roots,
+            trunk,
+            no_checksums,
             config,
             tokenizer,
             layers,
@@ -164,6 +166,10 @@ impl Argv {
         for root in roots {
             self.value("--root", Some(root));
         }
+        for directory in trunk {
+            self.value("--trunk", Some(directory));
+        }
+        self.flag("--no-checksums", *no_checksums);
         self.value("--config", config.as_ref());
         self.value("--tokenizer", tokenizer.as_ref());
         self.shown("--layers", *layers);
@@ -217,6 +223,10 @@ mod tests {
             "--root",
             "a b",
             "--root=--c",
+            "--trunk",
+            "t0",
+            "--trunk=t 1",
+            "--no-checksums",
             "--config",
             "c",
             "--tokenizer",

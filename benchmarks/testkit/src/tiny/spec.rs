@@ -223,6 +223,26 @@ impl TinySpec {
         Self::small(seed).with(|spec| spec.cancelling_channels = true)
     }
 
+    /// Matrices large enough that packing one in blocks of 32 KiB saves pages:
+    /// every product of the model has such a block, but for the narrow ones and
+    /// kv_b, which is never packed.
+    #[must_use]
+    pub fn packable(seed: u64) -> Self {
+        Self::small(seed).with(|spec| {
+            spec.shape.layers = 4;
+            spec.shape.mla_layers = vec![3];
+            spec.shape.hidden = 192;
+            spec.shape.kda_heads = 4;
+            spec.shape.q_lora = 96;
+            spec.shape.kv_lora = 64;
+            spec.shape.dense_width = 96;
+            spec.shape.experts = 48;
+            spec.shape.top_k = 4;
+            spec.shape.latent = 96;
+            spec.shape.moe_width = 64;
+        })
+    }
+
     /// The spec after `edit`.
     #[must_use]
     pub fn with(mut self, edit: impl FnOnce(&mut Self)) -> Self {

@@ -10,6 +10,7 @@
 use k3_config::BlockKind;
 use k3_kernels::router_select;
 
+use crate::error::ModelError;
 use crate::ids::{ExpertKey, LayerIndex};
 use crate::kimi_k3::layout::Mlp;
 use crate::kimi_k3::op::{Buffer, Op};
@@ -18,7 +19,11 @@ use crate::program::Block;
 
 impl KimiK3Run<'_> {
     /// Scores the experts of one block of the next router.
-    pub(super) fn score_ahead(&mut self, block: &Block, bytes: &[u8]) {
+    ///
+    /// # Errors
+    ///
+    /// A packed block that is none.
+    pub(super) fn score_ahead(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError> {
         assert_eq!(bytes.len() as u64, block.bytes, "a block arrives whole");
         assert_eq!(Op::from_code(block.op), Op::Router, "only routers guess");
         let BlockKind::Layer(layer) = block.kind else {
@@ -27,7 +32,7 @@ impl KimiK3Run<'_> {
         if block.is_first() {
             self.prepare_guess(layer as usize);
         }
-        self.multiply(Op::Router, block, bytes);
+        self.multiply(Op::Router, block, bytes)
     }
 
     /// Mixes and normalises what is there of the input of `layer`'s router.

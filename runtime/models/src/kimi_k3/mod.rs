@@ -11,6 +11,7 @@
 //! | `workspace` | activation buffers, allocated once |
 //! | `run` | one sweep: dispatch of blocks, wiring of a layer |
 //! | `kda`, `mla`, `moe` | the three mechanisms |
+//! | `product` | the product of one block, packed or not |
 //! | `lookahead` | a guess at the next layer's experts |
 //!
 //! The arithmetic is defined in `docs/numerics.md`, kernel by kernel.
@@ -24,6 +25,7 @@ mod moe;
 mod names;
 mod op;
 mod phases;
+mod product;
 mod run;
 pub mod state;
 pub mod vectors;

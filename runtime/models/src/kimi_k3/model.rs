@@ -101,6 +101,11 @@ impl KimiK3 {
         &self.layout.config
     }
 
+    /// The sweep order, for whoever knows better where blocks are read.
+    pub fn program_mut(&mut self) -> &mut SweepProgram {
+        &mut self.program
+    }
+
     /// Where the weights lie.
     #[must_use]
     pub fn layout(&self) -> &KimiK3Layout {

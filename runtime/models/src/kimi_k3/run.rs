@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
 use k3_config::BlockKind;
-use k3_formats::Dtype;
 use k3_kernels::{MAX_SOURCES, argmax};
 
 use crate::error::ModelError;
@@ -14,6 +13,7 @@ use crate::kimi_k3::layout::{Attention, LayerTensors, Mlp, VectorId};
 use crate::kimi_k3::model::KimiK3;
 use crate::kimi_k3::op::{Buffer, Op};
 use crate::kimi_k3::phases;
+use crate::kimi_k3::product::Product;
 use crate::kimi_k3::state::KimiK3State;
 use crate::kimi_k3::workspace::KimiK3Workspace;
 use crate::parallel::{Workers, split_units, worth};
@@ -255,7 +255,16 @@ impl<'a> KimiK3Run<'a> {
 
     /// Multiplies a block of rows for all positions (or logit rows) and lays
     /// the result out by position.
-    pub(super) fn multiply(&mut self, op: Op, block: &Block, bytes: &[u8]) {
+    ///
+    /// # Errors
+    ///
+    /// A packed block that is none.
+    pub(super) fn multiply(
+        &mut self,
+        op: Op,
+        block: &Block,
+        bytes: &[u8],
+    ) -> Result<(), ModelError> {
         let (source, target) = op.wiring();
         let rows = block.row_count as usize;
         let (row_start, row_total) = (block.row_start as usize, block.row_total as usize);
@@ -266,20 +275,12 @@ impl<'a> KimiK3Run<'a> {
         };
         let workspace = &mut *self.workspace;
         let input = &workspace.buffers[source as usize][..positions * block.cols as usize];
-        let row_bytes = bytes.len() / rows;
-        let kernels = self.model.kernels;
-        let kernel = match (op, block.dtype) {
-            (Op::Router, Dtype::Bf16) => kernels.router_bf16,
-            (Op::Router, _) => kernels.router_f32,
-            (_, Dtype::Bf16) => kernels.matmul_bf16,
-            (_, _) => kernels.matmul_f32,
-        };
+        let product = Product::new(self.model.kernels, op, block, bytes)?;
         let wide = &mut workspace.wide[..rows * positions];
         let workers = worth(self.workers, wide.len() * block.cols as usize);
         split_units(workers, wide, positions, |first, piece| {
             let count = piece.len() / positions;
-            let weights = &bytes[first * row_bytes..(first + count) * row_bytes];
-            kernel(weights, input, positions, piece);
+            product.rows(first..first + count, input, positions, piece);
         });
         self.workers.phase(phases::SCATTER, 0);
         let output = &mut workspace.buffers[target as usize][..positions * row_total];
@@ -290,6 +291,7 @@ impl<'a> KimiK3Run<'a> {
             &mut output[row_start..],
             row_total,
         );
+        Ok(())
     }
 
     /// What follows when the last rows of `op` are known.
@@ -350,7 +352,7 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         if op == Op::MlaKvB {
             self.mla_attention(layer, block, bytes);
         } else {
-            self.multiply(op, block, bytes);
+            self.multiply(op, block, bytes)?;
         }
         if block.is_last() {
             self.after(op, layer);
@@ -406,8 +408,8 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         }
     }
 
-    fn look_ahead(&mut self, block: &Block, bytes: &[u8]) {
-        self.score_ahead(block, bytes);
+    fn look_ahead(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError> {
+        self.score_ahead(block, bytes)
     }
 
     fn guess(&mut self, layer: LayerIndex, count: usize) -> &[ExpertKey] {

@@ -1,0 +1,250 @@
+//! The same bytes from packed, striped and foreign trunks, and fewer of them.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::check::check;
+use common::{BASE, Case, Way, trunks};
+use k3_actors::{ActorError, Supervisor};
+use k3_config::{CachePolicy, Pins};
+use k3_formats::trunk::Codec;
+use k3_io::EnginePreference;
+use k3_models::{LogitRows, ModelFamily as _};
+use k3_runtime::{Cancel, Checksums, ComputePool, RunError, Session, SessionSettings};
+use k3_testkit::TinySpec;
+
+/// Blocks of which packing saves pages.
+const BLOCK_BYTES: u64 = 32 << 10;
+
+fn spec() -> TinySpec {
+    TinySpec::packable(7)
+}
+
+fn case() -> Case {
+    Case::new(&spec()).shortened(5)
+}
+
+/// The model with each trunk there is: one file, two and three stripes, foreign.
+fn cases() -> Vec<(&'static str, Case)> {
+    let with = |name, trunk: &dyn Fn(&Case) -> Vec<PathBuf>| {
+        let case = case();
+        let directories = trunk(&case);
+        (name, case.with_trunk(&directories, Checksums::Compared))
+    };
+    vec![
+        with("packed", &|case| trunks::packed(case, 1, BLOCK_BYTES)),
+        with("two stripes", &|case| trunks::packed(case, 2, BLOCK_BYTES)),
+        with("three stripes", &|case| {
+            trunks::packed(case, 3, BLOCK_BYTES)
+        }),
+        with("foreign", &|case| trunks::foreign(case)),
+    ]
+}
+
+#[test]
+fn nearly_every_product_meets_a_packed_block() {
+    let (_, case) = cases().remove(0);
+    let model = case.model(BLOCK_BYTES);
+    let blocks = &model.program().blocks;
+    let ops = |codec| -> std::collections::BTreeSet<u8> {
+        let blocks = blocks.iter().filter(|block| block.codec == codec);
+        blocks.map(|block| block.op).collect()
+    };
+    let all: std::collections::BTreeSet<u8> = blocks.iter().map(|block| block.op).collect();
+    let packed = ops(Codec::Bf16X3);
+    // Too narrow to save a page: the steps of the decay and beta. Never: kv_b.
+    assert_eq!(all.len() - packed.len(), 4, "{all:?} {packed:?}");
+    assert!(!ops(Codec::Raw).is_empty());
+    let sum = |of: fn(&k3_models::Block) -> u64| blocks.iter().map(of).sum::<u64>();
+    assert!(sum(|block| block.bytes) * 100 < sum(|block| block.raw_bytes) * 80);
+}
+
+#[test]
+fn budgets_from_the_smallest_up() {
+    for (name, case) in cases() {
+        for budget_twelfths in 0..=12 {
+            let pins = [Pins::Spread, Pins::Prefix];
+            for pins in pins {
+                let way = Way {
+                    budget_twelfths,
+                    pins,
+                    block_bytes: BLOCK_BYTES,
+                    ..BASE
+                };
+                let reads = check(&case, &way);
+                if budget_twelfths == 12 {
+                    let last = reads.last().unwrap();
+                    assert_eq!(last.trunk.read_bytes, 0, "{name}: all of it is pinned");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn engines_threads_chunks_and_delays() {
+    for (_, case) in cases() {
+        for engine in [EnginePreference::Pread, EnginePreference::Uring] {
+            for delay in [false, true] {
+                for (threads, chunk) in [(1, 1), (2, 3), (2, 16)] {
+                    let way = Way {
+                        engine,
+                        delay,
+                        threads,
+                        chunk,
+                        budget_twelfths: 4,
+                        block_bytes: BLOCK_BYTES,
+                        ..BASE
+                    };
+                    check(&case, &way);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn policies_slots_and_lookahead() {
+    for (_, case) in cases() {
+        let config = &case.tiny.config;
+        let all = (config.moe_layer_count() * config.num_experts) as u64;
+        for &policy in CachePolicy::ALL {
+            for (slots, lookahead) in [(4, 0), (9, 2), (all / 2, 4), (all, 0)] {
+                let way = Way {
+                    policy,
+                    slots: Some(slots),
+                    lookahead,
+                    chunk: 1,
+                    block_bytes: BLOCK_BYTES,
+                    ..BASE
+                };
+                check(&case, &way);
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_from_the_longest_row_up() {
+    for block_bytes in [1, 9_000, 1 << 20] {
+        for stripes in [1, 3] {
+            let case = case();
+            let directories = trunks::packed(&case, stripes, block_bytes);
+            let case = case.with_trunk(&directories, Checksums::Compared);
+            for budget_twelfths in [0, 6] {
+                let way = Way {
+                    budget_twelfths,
+                    ..BASE
+                };
+                check(&case, &way);
+            }
+        }
+    }
+}
+
+/// A packed trunk is read in fewer bytes, and more of it is pinned by as much.
+#[test]
+fn a_budget_pins_more_of_a_packed_trunk() {
+    let raw = case();
+    let directories = trunks::packed(&raw, 1, BLOCK_BYTES);
+    let way = Way {
+        budget_twelfths: 2,
+        block_bytes: BLOCK_BYTES,
+        ..BASE
+    };
+    let (_, raw_plan) = raw.prepare(&way);
+    let packed = raw.with_trunk(&directories, Checksums::Compared);
+    let model = packed.model(BLOCK_BYTES);
+    let plan = packed.plan(&model, raw_plan.budget.total.0, &way).unwrap();
+    let share = |plan: &k3_config::BudgetPlan| plan.pins.bytes * 1000 / plan.pins.bytes_total;
+    assert!((1..1000).contains(&share(&raw_plan)));
+    assert!(share(&plan) > share(&raw_plan));
+    let streamed = plan.prediction.trunk_bytes_per_sweep;
+    assert!(streamed * 10 < raw_plan.prediction.trunk_bytes_per_sweep * 8);
+}
+
+/// What a run of one sweep gives, and what it says when it cannot.
+fn one_sweep(case: &Case) -> Result<Vec<f32>, RunError> {
+    let way = Way {
+        block_bytes: BLOCK_BYTES,
+        ..BASE
+    };
+    let (model, plan) = case.prepare(&way);
+    let mut supervisor: Supervisor = case.start(&model, &plan, &way, None);
+    let pool = ComputePool::new(1).unwrap();
+    let settings = SessionSettings {
+        context_positions: 16,
+        chunk_positions: 4,
+        all_logits: true,
+    };
+    let mut logits = Vec::new();
+    let result = {
+        let source = supervisor.source();
+        let mut session = Session::new(&model, source, &pool, settings, Cancel::default());
+        let keep = |_, rows: &[f32]| logits.extend_from_slice(rows);
+        session.append(&case.ids[..4], LogitRows::All, keep)
+    };
+    let down = supervisor.shutdown();
+    assert!(down.failures.is_empty(), "{:?}", down.failures);
+    result.map(|()| logits)
+}
+
+/// A byte that changed on the disk is never multiplied: the sweep ends with an
+/// error that names file and block, wherever in the block the byte is.
+#[test]
+fn a_flipped_byte_anywhere_in_a_block_ends_the_sweep() {
+    let case = case();
+    let directories = trunks::packed(&case, 2, BLOCK_BYTES);
+    let case = case.with_trunk(&directories, Checksums::Compared);
+    let good = one_sweep(&case).unwrap();
+    let model = case.model(BLOCK_BYTES);
+    let files = trunks::stripe_files(&directories);
+    let shards = case.checkpoint.shards().len();
+    for (index, block) in model.program().blocks.iter().enumerate().step_by(5) {
+        let path = &case.checkpoint.trunk().unwrap().paths()[block.place.file as usize - shards];
+        assert!(files.contains(path));
+        let kept = fs::read(path).unwrap();
+        let places = [0, block.bytes - 1, block.place.read_bytes - 1];
+        for place in places {
+            let mut bytes = kept.clone();
+            bytes[usize::try_from(block.place.offset + place).unwrap()] ^= 1;
+            fs::write(path, &bytes).unwrap();
+            let error = one_sweep(&case).unwrap_err();
+            let RunError::Source(source) = &error else {
+                panic!("{error}");
+            };
+            let damaged = source.downcast_ref::<ActorError>();
+            assert!(matches!(damaged, Some(ActorError::Damaged(_))), "{error}");
+            let text = error.to_string();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(text.contains(name), "block {index}: {text}");
+            assert!(text.contains(&block.place.offset.to_string()), "{text}");
+        }
+        fs::write(path, &kept).unwrap();
+    }
+    assert_eq!(one_sweep(&case).unwrap(), good);
+}
+
+/// Without checksums nothing is compared: padding may hold anything.
+#[test]
+fn checksums_can_be_ignored() {
+    let case = case();
+    let directories = trunks::packed(&case, 1, BLOCK_BYTES);
+    let case = case.with_trunk(&directories, Checksums::Compared);
+    let good = one_sweep(&case).unwrap();
+    let model = case.model(BLOCK_BYTES);
+    let blocks = &model.program().blocks;
+    let padded = blocks
+        .iter()
+        .find(|block| block.place.read_bytes > block.bytes);
+    let place = padded.unwrap().place;
+    let path = &trunks::stripe_files(&directories)[0];
+    let mut bytes = fs::read(path).unwrap();
+    bytes[usize::try_from(place.offset + place.read_bytes - 1).unwrap()] ^= 1;
+    fs::write(path, &bytes).unwrap();
+    assert!(one_sweep(&case).is_err());
+    let case = case.with_trunk(&directories, Checksums::Ignored);
+    assert_eq!(one_sweep(&case).unwrap(), good);
+}

@@ -1,0 +1,297 @@
+//! A trunk that lies in files of its own.
+//!
+//! Two kinds: what `k3-pack trunk` writes (blocks in sweep order, each with its
+//! codec and checksum, bound to the checkpoint's identity), and the raw copy that
+//! other tools of the field make. Everything else of a model (experts, vectors,
+//! the embedding) stays in the checkpoint's shards.
+
+use std::path::{Path, PathBuf};
+
+use k3_formats::trunk::{ForeignTrunk, PackedBlock, PackedTrunk};
+use k3_formats::{FormatError, Identity, ReadAt, ShardIndex};
+use k3_io::{FileReader, TrunkFiles};
+use k3_models::{Block, BlockIndex, BlockPlace, SweepProgram};
+
+use crate::error::RunError;
+
+/// Bytes of each tensor of a foreign trunk that are compared with the shard's.
+const SAMPLE_BYTES: usize = 512;
+
+/// Places of a model's blocks outside its shards.
+#[derive(Debug)]
+pub struct Trunk {
+    /// Number of the first of its files among all of a checkpoint's.
+    first_file: u32,
+    paths: Vec<PathBuf>,
+    kind: Kind,
+    checksums: Checksums,
+}
+
+/// What is done with the checksums of a packed trunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksums {
+    /// Every block that is read is compared with its own.
+    Compared,
+    /// Nothing.
+    Ignored,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Packed(PackedTrunk),
+    Foreign {
+        /// Tensors by where they lie in the shards, ascending.
+        tensors: Vec<Moved>,
+    },
+}
+
+/// A tensor of a shard and its copy.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    shard: u16,
+    offset: u64,
+    bytes: u64,
+    copy_offset: u64,
+}
+
+impl Trunk {
+    /// Opens the trunk in `directories` for the checkpoint of `index` and
+    /// `identity`, whose files are `shards`. Returns its files as well.
+    ///
+    /// # Errors
+    ///
+    /// No trunk there, one that is damaged, incomplete or of another checkpoint.
+    pub(crate) fn open(
+        directories: &[PathBuf],
+        index: &ShardIndex,
+        identity: &Identity,
+        shards: &[FileReader],
+        checksums: Checksums,
+    ) -> Result<(Self, Vec<FileReader>), RunError> {
+        let files = TrunkFiles::open(directories)?;
+        let (kind, readers) = match files {
+            TrunkFiles::Packed(readers) => {
+                let views: Vec<_> = readers.iter().map(|file| file as &dyn ReadAt).collect();
+                (Kind::Packed(PackedTrunk::open(&views, identity)?), readers)
+            }
+            TrunkFiles::Foreign { json, bin } => {
+                let trunk = ForeignTrunk::open(&json, &bin)?;
+                let tensors = moved(&trunk, index, shards, &json, &bin)?;
+                (Kind::Foreign { tensors }, vec![bin])
+            }
+        };
+        let trunk = Self {
+            first_file: u32::try_from(shards.len()).expect("shards have 16-bit numbers"),
+            paths: readers
+                .iter()
+                .map(|file| file.label().to_path_buf())
+                .collect(),
+            kind,
+            checksums,
+        };
+        Ok((trunk, readers))
+    }
+
+    /// Its files.
+    #[must_use]
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// The block size it was cut with; `None` where any will do.
+    #[must_use]
+    pub fn block_bytes(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Packed(packed) => Some(packed.block_bytes()),
+            Kind::Foreign { .. } => None,
+        }
+    }
+
+    /// What a person should know about it: whether anything tells that it
+    /// belongs to the checkpoint.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Packed(_) => None,
+            Kind::Foreign { .. } => Some(format!(
+                "{}: has no checksums and does not say which weights it holds; the first bytes \
+                 of every tensor were compared with the checkpoint",
+                self.paths[0].display()
+            )),
+        }
+    }
+
+    /// Says of every block of `program` where it is read.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::TrunkBlocks`] when blocks are cut in another way.
+    pub fn place(&self, program: &mut SweepProgram) -> Result<(), RunError> {
+        for at in 0..program.blocks.len() {
+            let block = &program.blocks[at];
+            let (codec, bytes, place) = match &self.kind {
+                Kind::Packed(packed) => {
+                    let found = packed.find(block.shard, block.offset);
+                    let found = found.map(|index| &packed.blocks()[index as usize]);
+                    let entry = found.filter(|entry| is_same(entry, block));
+                    let entry = entry.ok_or_else(|| self.foreign_cut(block, found))?;
+                    let place = BlockPlace {
+                        file: self.file(packed.file_index(entry.stripe)),
+                        offset: entry.offset,
+                        read_bytes: entry.extent_bytes(),
+                    };
+                    (entry.codec, entry.stored_bytes, place)
+                }
+                Kind::Foreign { tensors } => {
+                    let Some(offset) = copy_of(tensors, block) else {
+                        // Not in it: the output head.
+                        continue;
+                    };
+                    let place = BlockPlace {
+                        file: self.file(0),
+                        offset,
+                        read_bytes: block.bytes,
+                    };
+                    (block.codec, block.bytes, place)
+                }
+            };
+            let index = u32::try_from(at).expect("block counts are capped");
+            program.place(BlockIndex(index), codec, bytes, place);
+        }
+        Ok(())
+    }
+
+    /// The checksums of the blocks of `program`, which was [placed](Self::place);
+    /// `None` for a trunk without, or where they are ignored.
+    #[must_use]
+    pub fn checks(&self, program: &SweepProgram) -> Option<TrunkChecks> {
+        let (Kind::Packed(packed), Checksums::Compared) = (&self.kind, self.checksums) else {
+            return None;
+        };
+        let number = |block: &Block| {
+            let number = packed.find(block.shard, block.offset);
+            number.expect("the program was placed by this trunk")
+        };
+        Some(TrunkChecks {
+            numbers: program.blocks.iter().map(number).collect(),
+            packed: packed.clone(),
+            paths: self.paths.clone(),
+        })
+    }
+
+    fn file(&self, place: usize) -> u32 {
+        self.first_file + u32::try_from(place).expect("few stripes")
+    }
+
+    fn foreign_cut(&self, block: &Block, found: Option<&PackedBlock>) -> RunError {
+        RunError::TrunkBlocks {
+            path: self.paths[0].clone(),
+            shard: block.shard,
+            offset: block.offset,
+            rows: block.row_count,
+            cols: block.cols,
+            found: found.map(|entry| (entry.row_count, entry.cols)),
+        }
+    }
+}
+
+/// Checksums of a program's blocks.
+#[derive(Debug)]
+pub struct TrunkChecks {
+    packed: PackedTrunk,
+    /// Number in the trunk of every block of the program.
+    numbers: Vec<u32>,
+    paths: Vec<PathBuf>,
+}
+
+impl TrunkChecks {
+    /// Compares what was read of block `index` of the program, padding
+    /// included, with its checksum.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Trunk`], naming the place.
+    pub fn check(&self, index: usize, read: &[u8]) -> Result<(), FormatError> {
+        let number = self.numbers[index];
+        let entry = &self.packed.blocks()[number as usize];
+        let path = &self.paths[self.packed.file_index(entry.stripe)];
+        self.packed.check_block(number, read, path)
+    }
+}
+
+fn is_same(entry: &PackedBlock, block: &Block) -> bool {
+    (entry.row_start, entry.row_count) == (block.row_start, block.row_count)
+        && (entry.row_total, entry.cols) == (block.row_total, block.cols)
+        && (entry.dtype, entry.raw_bytes) == (block.dtype, block.raw_bytes)
+}
+
+/// Where the copy of `block` lies, if its tensor was copied.
+fn copy_of(tensors: &[Moved], block: &Block) -> Option<u64> {
+    let wanted = (block.shard, block.offset);
+    let after = tensors.partition_point(|tensor| (tensor.shard, tensor.offset) <= wanted);
+    let tensor = tensors[..after].last()?;
+    let inside = block.offset - tensor.offset;
+    let fits = tensor.shard == block.shard && inside + block.raw_bytes <= tensor.bytes;
+    fits.then_some(tensor.copy_offset + inside)
+}
+
+/// The tensors of `trunk`, by where they lie in the shards. Each is compared with
+/// the shard's: its type, its shape and its first bytes.
+fn moved(
+    trunk: &ForeignTrunk,
+    index: &ShardIndex,
+    shards: &[FileReader],
+    json: &FileReader,
+    bin: &FileReader,
+) -> Result<Vec<Moved>, RunError> {
+    let mut tensors = Vec::with_capacity(trunk.tensor_count());
+    for (name, tensor) in index.tensors() {
+        let Some(copy) = trunk.get(name) else {
+            continue;
+        };
+        let other = |what| RunError::ForeignTensor {
+            path: json.label().to_path_buf(),
+            name: name.to_owned(),
+            what,
+        };
+        if (copy.dtype, copy.shape) != (tensor.dtype, tensor.shape) {
+            let found = format!("{} {:?}", copy.dtype.name(), copy.shape.as_slice());
+            let expected = format!("{} {:?}", tensor.dtype.name(), tensor.shape.as_slice());
+            return Err(other(format!(
+                "is {found}, but in the checkpoint {expected}"
+            )));
+        }
+        let sample = usize::try_from(tensor.bytes).unwrap_or(usize::MAX);
+        let sample = sample.min(SAMPLE_BYTES);
+        let [mut ours, mut theirs] = [[0; SAMPLE_BYTES]; 2];
+        let shard = &shards[usize::from(tensor.shard)];
+        shard.read_exact_at(tensor.offset, &mut ours[..sample])?;
+        bin.read_exact_at(copy.offset, &mut theirs[..sample])?;
+        if ours != theirs {
+            return Err(other(format!(
+                "holds other weights at offset {} of {} than the checkpoint",
+                copy.offset,
+                Path::new(&bin.file_name()).display()
+            )));
+        }
+        tensors.push(Moved {
+            shard: tensor.shard,
+            offset: tensor.offset,
+            bytes: tensor.bytes,
+            copy_offset: copy.offset,
+        });
+    }
+    tensors.sort_unstable_by_key(|tensor| (tensor.shard, tensor.offset));
+    if tensors.len() < trunk.tensor_count() {
+        return Err(RunError::ForeignTensor {
+            path: json.label().to_path_buf(),
+            name: String::new(),
+            what: format!(
+                "{} of its {} tensors are not in the checkpoint",
+                trunk.tensor_count() - tensors.len(),
+                trunk.tensor_count()
+            ),
+        });
+    }
+    Ok(tensors)
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 use k3_config::PinMap;
 use k3_io::{ReadEngine, ReadLease};
 
@@ -73,6 +73,12 @@ impl TrunkHandle {
             .as_ref()
             .map_or(0, k3_io::SlotArena::slot_count);
         let done = bounded(places + settings.pinned.pinned_count() + 1);
+        // Without a ring nobody is left to signal: a channel whose other end is
+        // gone is always ready, and the thread would never rest.
+        let released = match settings.ring {
+            Some(_) => released,
+            None => never(),
+        };
         let channels = Channels {
             mailbox: messages,
             deliveries: deliver,

@@ -144,6 +144,32 @@ fn resident_blocks_change_hands_once() {
     assert_eq!(engine.asked.load(Ordering::Relaxed), BLOCKS as u64);
 }
 
+/// Processor time of all streamers of this process, in ticks of 10 ms.
+fn streamer_ticks() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let ticks = tasks.filter_map(|task| {
+        let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        let (name, fields) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        let mut times = fields.split(' ').skip(11);
+        let mut time = || times.next()?.parse::<u64>().ok();
+        (name == "k3-trunk").then_some(time()? + time()?)
+    });
+    ticks.sum()
+}
+
+/// With everything in memory nobody is left who could wake the thread but
+/// compute: it must wait for it, not ask without end.
+#[test]
+fn a_streamer_with_nothing_to_read_rests() {
+    let (mut trunk, _) = trunk(BLOCKS, u64::MAX);
+    sweep(&mut trunk, true, BLOCKS);
+    sweep(&mut trunk, true, BLOCKS);
+    let before = streamer_ticks();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let busy = streamer_ticks().saturating_sub(before);
+    assert!(busy < 10, "{busy} of 30 ticks");
+}
+
 /// Sweeps that end anywhere, with and without a head: both ends agree on what
 /// still changes hands, whatever is left over in between.
 #[test]

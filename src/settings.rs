@@ -95,6 +95,15 @@ pub(crate) fn trunk(settings: &Settings) -> &[PathBuf] {
     trunk.map_or(&[], |directories| directories.value.0.as_slice())
 }
 
+/// A sentence about a packed trunk that is named where only the checkpoint as it
+/// is gets measured.
+pub(crate) fn idle_trunk(settings: &Settings) -> Option<String> {
+    let named = settings.trunk.as_ref()?.origin.spelled("trunk");
+    Some(format!(
+        "{named} names a packed trunk, which is not used here: the shards are measured as they are"
+    ))
+}
+
 /// The same of the directories alone.
 ///
 /// # Errors

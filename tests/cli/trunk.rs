@@ -190,3 +190,19 @@ fn a_damaged_block_ends_the_run_and_names_its_place() {
         assert!(said.contains("4096"), "{said}");
     }
 }
+
+/// A variable that names a trunk is not passed over in silence.
+#[test]
+fn measurements_say_that_they_do_not_use_it() {
+    let model = Model::new(3);
+    let trunk = model.packed(1);
+    let path = flag(&model.path("model"));
+    let mut command = crate::common::k3();
+    command.env("K3_TRUNK", &trunk[0]);
+    command.args(["bench", "decode", &path, "--buffer", "8M", "--rounds", "1"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("K3_TRUNK names a packed trunk"), "{said}");
+}

@@ -46,7 +46,9 @@ impl Opened {
             root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
             ..values
         };
-        let settings = settings::resolve(values, settings_file)?;
+        let mut settings = settings::resolve(values, settings_file)?;
+        let idle = settings::idle_trunk(&settings);
+        settings.warnings.extend(idle);
         settings::check_places(&settings)?;
         let roots = settings.root.as_ref().map(|roots| roots.value.0.clone());
         let checkpoint = Checkpoint::open(&CheckpointPaths {

@@ -42,7 +42,7 @@ impl Finding {
         }
     }
 
-    fn less_than_ideal(what: impl Into<String>, way_out: impl Into<String>) -> Self {
+    pub(super) fn less_than_ideal(what: impl Into<String>, way_out: impl Into<String>) -> Self {
         Self {
             severity: Severity::LessThanIdeal,
             what: what.into(),

@@ -111,12 +111,18 @@ fn values(args: &DoctorArgs) -> SettingValues {
     }
 }
 
+fn idle_trunk(settings: &Settings) -> Option<Finding> {
+    let way_out = "k3 plan --trunk tells what it needs and reads";
+    settings::idle_trunk(settings).map(|idle| Finding::less_than_ideal(idle, way_out))
+}
+
 fn examine(args: &DoctorArgs, settings: &Settings, cancel: &Cancel) -> Result<Report, CliError> {
     settings::check_places(settings)?;
     let roots = settings.root.as_ref().map(|roots| roots.value.0.as_slice());
     let mut findings = Vec::new();
     let target = Target::resolve(args, roots.unwrap_or_default(), cancel)?;
     findings.extend(target.missing.clone());
+    findings.extend(idle_trunk(settings));
     let model = model(args, &target, settings, &mut findings)?;
 
     let host = HostMemory::read(Path::new("/"));

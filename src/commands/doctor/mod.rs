@@ -121,8 +121,7 @@ fn examine(args: &DoctorArgs, settings: &Settings, cancel: &Cancel) -> Result<Re
     let roots = settings.root.as_ref().map(|roots| roots.value.0.as_slice());
     let mut findings = Vec::new();
     let target = Target::resolve(args, roots.unwrap_or_default(), cancel)?;
-    findings.extend(target.missing.clone());
-    findings.extend(idle_trunk(settings));
+    findings.extend(target.missing.iter().cloned().chain(idle_trunk(settings)));
     let model = model(args, &target, settings, &mut findings)?;
 
     let host = HostMemory::read(Path::new("/"));

@@ -9,7 +9,7 @@ use k3_config::{
     ModelFootprint, Origin, PlanRefusal, PositiveCount, Settings, Sourced, default_block_bytes,
     plan_by_budget,
 };
-use k3_formats::{KimiK3Config, ShardIndex};
+use k3_formats::KimiK3Config;
 use k3_io::{EngineConfig, PagePolicy};
 use k3_models::WorkspaceSize;
 use k3_models::kimi_k3::{AttentionForm, PlannedModel};
@@ -130,12 +130,14 @@ pub(crate) fn headroom(host: &HostMemory, pages: PagePolicy) -> Option<Headroom>
 
 /// What the shard index holds in memory: 24 bytes for each tensor of an expert,
 /// 64 and the name for every other.
-pub(crate) fn index_bytes(index: &ShardIndex) -> u64 {
+pub(crate) fn index_bytes(checkpoint: &Checkpoint) -> u64 {
+    let index = checkpoint.index();
+    let trunk = checkpoint.trunk().map_or(0, Trunk::table_bytes);
     let named = index.names();
     let named: u64 = named
         .map(|name| NAMED_TENSOR_BYTES + name.len() as u64)
         .sum();
-    named + index.experts().expert_count() as u64 * EXPERT_TENSORS * EXPERT_TENSOR_BYTES
+    trunk + named + index.experts().expert_count() as u64 * EXPERT_TENSORS * EXPERT_TENSOR_BYTES
 }
 
 /// The same for a checkpoint that is not there.

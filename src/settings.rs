@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use k3_config::{ConfigError, SETTING_KEYS, SettingSources, SettingValues, Settings, SettingsFile};
+use k3_config::{
+    ConfigError, PathList, SETTING_KEYS, SettingSources, SettingValues, Settings, SettingsFile,
+    Sourced,
+};
 
 use crate::cli;
 use crate::error::CliError;
@@ -80,6 +83,7 @@ fn note_options(warnings: &mut Vec<String>) {
 /// The first that is not, with what names it.
 pub(crate) fn check_places(settings: &Settings) -> Result<(), CliError> {
     check_roots(settings)?;
+    check_directories("trunk", settings.trunk.as_ref())?;
     match &settings.tokenizer {
         Some(place) if !place.value.exists() => {
             let named = place.origin.spelled("tokenizer");
@@ -104,27 +108,29 @@ pub(crate) fn idle_trunk(settings: &Settings) -> Option<String> {
     ))
 }
 
-/// The same of the directories alone.
+/// The same of the directories that hold shards.
 ///
 /// # Errors
 ///
 /// The first that is not there.
 pub(crate) fn check_roots(settings: &Settings) -> Result<(), CliError> {
-    for (key, named) in [("root", &settings.root), ("trunk", &settings.trunk)] {
-        let Some(named) = named else {
-            continue;
-        };
-        let Some(path) = named.value.0.iter().find(|path| !path.is_dir()) else {
-            continue;
-        };
-        let reason = if path.exists() {
-            "is not a directory"
-        } else {
-            "no such directory"
-        };
-        return Err(bad_path(path, reason, named.origin.spelled(key)));
-    }
-    Ok(())
+    check_directories("root", settings.root.as_ref())
+}
+
+fn check_directories(key: &str, named: Option<&Sourced<PathList>>) -> Result<(), CliError> {
+    let missing = named.and_then(|named| {
+        let path = named.value.0.iter().find(|path| !path.is_dir())?;
+        Some((path, named.origin.spelled(key)))
+    });
+    let Some((path, named)) = missing else {
+        return Ok(());
+    };
+    let reason = if path.exists() {
+        "is not a directory"
+    } else {
+        "no such directory"
+    };
+    Err(bad_path(path, reason, named))
 }
 
 fn bad_path(path: &Path, reason: &'static str, named: String) -> CliError {

@@ -248,3 +248,26 @@ fn checksums_can_be_ignored() {
     let case = case.with_trunk(&directories, Checksums::Ignored);
     assert_eq!(one_sweep(&case).unwrap(), good);
 }
+
+/// A foreign trunk lacks the output head and nothing else.
+#[test]
+fn a_foreign_trunk_that_lacks_a_matrix_is_refused() {
+    let case = case();
+    let directories = trunks::foreign(&case);
+    let json = directories[0].join("trunk.json");
+    let text = fs::read_to_string(&json).unwrap();
+    let mut trunk: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let tensors = trunk["layers"][1]["tensors"].as_object_mut().unwrap();
+    let name = tensors.keys().find(|name| name.ends_with("o_proj.weight"));
+    let name = name.unwrap().clone();
+    tensors.remove(&name);
+    fs::write(&json, trunk.to_string()).unwrap();
+    let case = case.with_trunk(&directories, Checksums::Compared);
+    let layout = case.checkpoint.bind(None).unwrap();
+    let error = case.checkpoint.place(&mut layout.program(BLOCK_BYTES));
+    let text = error.unwrap_err().to_string();
+    assert!(
+        text.contains("layer 1") && text.contains("not in it"),
+        "{text}"
+    );
+}

@@ -92,6 +92,18 @@ pub enum IoError {
         unfinished: Option<PathBuf>,
     },
 
+    /// More than one trunk in the directories.
+    #[error(
+        "{} and {}: two trunks; name the directories of one of them",
+        first.display(), second.display()
+    )]
+    SeveralTrunks {
+        /// A file of one.
+        first: PathBuf,
+        /// A file of the other.
+        second: PathBuf,
+    },
+
     /// A file is empty.
     #[error("{}: is empty: the download did not finish; fetch it again", path.display())]
     Empty {

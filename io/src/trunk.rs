@@ -33,8 +33,9 @@ impl TrunkFiles {
     ///
     /// # Errors
     ///
-    /// A path that is no directory, files that cannot be opened, and
-    /// [`IoError::NoTrunk`] where there is none, or only an unfinished one.
+    /// A path that is no directory, files that cannot be opened,
+    /// [`IoError::NoTrunk`] where there is none, or only an unfinished one, and
+    /// [`IoError::SeveralTrunks`] where there is more than one.
     pub fn open(directories: &[PathBuf]) -> Result<Self, IoError> {
         let mut stripes = Vec::new();
         let mut unfinished = None;
@@ -49,20 +50,28 @@ impl TrunkFiles {
                 }
             }
         }
-        if !stripes.is_empty() {
-            return Ok(Self::Packed(stripes));
-        }
-        for directory in directories {
-            let [json, bin] = FOREIGN_NAMES.map(|name| directory.join(name));
-            if json.exists() {
-                let (json, bin) = (FileReader::open(&json)?, FileReader::open(&bin)?);
-                return Ok(Self::Foreign { json, bin });
+        let descriptions = directories.iter().map(|place| place.join(FOREIGN_NAMES[0]));
+        let foreign: Vec<_> = descriptions.filter(|json| json.exists()).collect();
+        match (stripes.as_slice(), foreign.as_slice()) {
+            ([], []) => Err(IoError::NoTrunk {
+                directories: directories.to_vec(),
+                unfinished,
+            }),
+            (_, []) => Ok(Self::Packed(stripes)),
+            ([], [json]) => {
+                let bin = FileReader::open(&json.with_file_name(FOREIGN_NAMES[1]))?;
+                let json = FileReader::open(json)?;
+                Ok(Self::Foreign { json, bin })
             }
+            ([], [first, second, ..]) => Err(IoError::SeveralTrunks {
+                first: first.clone(),
+                second: second.clone(),
+            }),
+            ([stripe, ..], [json, ..]) => Err(IoError::SeveralTrunks {
+                first: stripe.label().to_path_buf(),
+                second: json.clone(),
+            }),
         }
-        Err(IoError::NoTrunk {
-            directories: directories.to_vec(),
-            unfinished,
-        })
     }
 
     /// The files as the format readers take them.
@@ -148,5 +157,12 @@ mod tests {
         fs::write(dir.path().join("trunk.bin"), "").unwrap();
         let found = TrunkFiles::open(&place).unwrap();
         assert!(matches!(found, TrunkFiles::Foreign { .. }));
+        // Which of two is meant, nobody can tell.
+        let [place] = place;
+        let twice = TrunkFiles::open(&[place.clone(), place.clone()]).unwrap_err();
+        assert!(matches!(twice, IoError::SeveralTrunks { .. }), "{twice}");
+        fs::write(place.join("trunk-00-of-01.k3trunk"), "").unwrap();
+        let both = TrunkFiles::open(&[place]).unwrap_err();
+        assert!(matches!(both, IoError::SeveralTrunks { .. }), "{both}");
     }
 }

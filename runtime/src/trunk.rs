@@ -5,8 +5,11 @@
 //! other tools of the field make. Everything else of a model (experts, vectors,
 //! the embedding) stays in the checkpoint's shards.
 
+use std::mem::size_of;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use k3_config::BlockKind;
 use k3_formats::trunk::{ForeignTrunk, PackedBlock, PackedTrunk};
 use k3_formats::{FormatError, Identity, ReadAt, ShardIndex};
 use k3_io::{FileReader, TrunkFiles};
@@ -38,7 +41,7 @@ pub enum Checksums {
 
 #[derive(Debug)]
 enum Kind {
-    Packed(PackedTrunk),
+    Packed(Arc<PackedTrunk>),
     Foreign {
         /// Tensors by where they lie in the shards, ascending.
         tensors: Vec<Moved>,
@@ -72,7 +75,8 @@ impl Trunk {
         let (kind, readers) = match files {
             TrunkFiles::Packed(readers) => {
                 let views: Vec<_> = readers.iter().map(|file| file as &dyn ReadAt).collect();
-                (Kind::Packed(PackedTrunk::open(&views, identity)?), readers)
+                let packed = PackedTrunk::open(&views, identity)?;
+                (Kind::Packed(Arc::new(packed)), readers)
             }
             TrunkFiles::Foreign { json, bin } => {
                 let trunk = ForeignTrunk::open(&json, &bin)?;
@@ -105,6 +109,19 @@ impl Trunk {
             Kind::Packed(packed) => Some(packed.block_bytes()),
             Kind::Foreign { .. } => None,
         }
+    }
+
+    /// Memory its tables take, those of its [checks](Self::checks) included.
+    #[must_use]
+    pub fn table_bytes(&self) -> u64 {
+        let bytes = match &self.kind {
+            // The table, its order by source, and the numbers of the checks.
+            Kind::Packed(packed) => {
+                packed.blocks().len() * (size_of::<PackedBlock>() + 2 * size_of::<u32>())
+            }
+            Kind::Foreign { tensors } => tensors.len() * size_of::<Moved>(),
+        };
+        bytes as u64
     }
 
     /// What a person should know about it: whether anything tells that it
@@ -144,8 +161,12 @@ impl Trunk {
                 }
                 Kind::Foreign { tensors } => {
                     let Some(offset) = copy_of(tensors, block) else {
-                        // Not in it: the output head.
-                        continue;
+                        // The output head stays in the shards; anything else
+                        // that is missing makes it a trunk of something else.
+                        if block.kind == BlockKind::Head {
+                            continue;
+                        }
+                        return Err(self.lacks(block));
                     };
                     let place = BlockPlace {
                         file: self.file(0),
@@ -174,13 +195,28 @@ impl Trunk {
         };
         Some(TrunkChecks {
             numbers: program.blocks.iter().map(number).collect(),
-            packed: packed.clone(),
+            packed: Arc::clone(packed),
             paths: self.paths.clone(),
         })
     }
 
     fn file(&self, place: usize) -> u32 {
         self.first_file + u32::try_from(place).expect("few stripes")
+    }
+
+    fn lacks(&self, block: &Block) -> RunError {
+        let of = match block.kind {
+            BlockKind::Layer(layer) => format!("of layer {layer} "),
+            BlockKind::Head => String::new(),
+        };
+        RunError::ForeignTensor {
+            path: self.paths[0].clone(),
+            name: String::new(),
+            what: format!(
+                "the {} x {} matrix {of}at offset {} of shard {} is not in it",
+                block.row_total, block.cols, block.offset, block.shard
+            ),
+        }
     }
 
     fn foreign_cut(&self, block: &Block, found: Option<&PackedBlock>) -> RunError {
@@ -198,7 +234,7 @@ impl Trunk {
 /// Checksums of a program's blocks.
 #[derive(Debug)]
 pub struct TrunkChecks {
-    packed: PackedTrunk,
+    packed: Arc<PackedTrunk>,
     /// Number in the trunk of every block of the program.
     numbers: Vec<u32>,
     paths: Vec<PathBuf>,

@@ -228,7 +228,7 @@ fn checkpoint(
         workspace: Box::new(move |size| model.workspace_bytes(size)),
         block_bytes,
         vocabulary_bytes: planning::vocabulary_bytes(tokenizer.as_ref()),
-        index_bytes: planning::index_bytes(checkpoint.index()),
+        index_bytes: planning::index_bytes(&checkpoint),
         notes: checkpoint
             .trunk()
             .and_then(Trunk::note)

@@ -5,6 +5,7 @@ use std::io;
 use k3_actors::bench::BenchError;
 use k3_benchmarks::MeasureError;
 use k3_formats::FormatError;
+use k3_formats::trunk::TrunkFault;
 use k3_integrity::IntegrityError;
 use k3_io::IoError;
 use k3_models::ModelError;
@@ -81,10 +82,17 @@ fn integrity_exit(error: &IntegrityError) -> Exit {
     }
 }
 
-/// A configuration is refused; a damaged file is a failure.
+/// What does not belong together is refused; a damaged file is a failure.
 fn format_exit(error: &FormatError) -> Exit {
     match error {
         FormatError::Config { .. } => Exit::Refused,
+        FormatError::Trunk { fault, .. } => match **fault {
+            TrunkFault::Identity { .. }
+            | TrunkFault::OtherSet { .. }
+            | TrunkFault::DuplicateStripe { .. }
+            | TrunkFault::MissingStripes { .. } => Exit::Refused,
+            _ => Exit::Failed,
+        },
         _ => Exit::Failed,
     }
 }
@@ -100,6 +108,7 @@ fn io_exit(error: &IoError) -> Exit {
         | IoError::NoSuchFile { .. }
         | IoError::NoShards { .. }
         | IoError::NoTrunk { .. }
+        | IoError::SeveralTrunks { .. }
         | IoError::MissingShards { .. }
         | IoError::TooLarge { .. } => Exit::Refused,
         IoError::Format(error) => format_exit(error),

@@ -334,8 +334,12 @@ fn a_scope_is_found_by_its_name_and_its_limit_is_checked() {
             "scope",
             "--json",
         ];
+        // Long enough to be looked at.
+        let mut args = ladder(&args);
+        let count = args.iter().position(|arg| arg == "--gen").unwrap() + 1;
+        args[count] = "400".to_owned();
         let output = command
-            .args(ladder(&args))
+            .args(args)
             .env("PATH", path)
             .env("FAKE_PARENT", &parent)
             .env("FAKE_LIMIT", extra)

@@ -149,9 +149,9 @@ fn what_is_not_the_trunk_of_this_checkpoint_is_refused() {
     let trunk = model.packed(2);
     let with = |trunk: &[PathBuf], extra: &[&str]| model.args(trunk, extra);
 
-    let said = refusal(1, &with(&other, &[]));
+    let said = refusal(2, &with(&other, &[]));
     assert!(said.contains("another checkpoint"), "{said}");
-    let said = refusal(1, &with(&trunk[..1], &[]));
+    let said = refusal(2, &with(&trunk[..1], &[]));
     assert!(
         said.contains("missing") && said.contains("every directory"),
         "{said}"
@@ -205,4 +205,14 @@ fn measurements_say_that_they_do_not_use_it() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("K3_TRUNK names a packed trunk"), "{said}");
+}
+
+/// Commands that read no trunk do not mind where one is said to be.
+#[test]
+fn a_trunk_that_is_not_there_stops_no_command_that_needs_none() {
+    let model = Model::new(3);
+    let mut command = crate::common::k3();
+    command.env("K3_TRUNK", model.path("nowhere"));
+    let output = command.arg("inspect").arg(model.path("model")).output();
+    assert_eq!(output.unwrap().status.code(), Some(0));
 }

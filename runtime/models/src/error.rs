@@ -161,9 +161,9 @@ pub enum ModelError {
 
     /// A packed block does not hold what its codec says.
     #[error(
-        "the {codec} block at offset {offset} of file {file} of the packed trunk is none: {fault}; \
-         run without --no-checksums to have every block checked, and pack the trunk again if it \
-         is damaged"
+        "the {codec} block at offset {offset} of file {file} (the shards are counted first, then \
+         the files of the trunk) is none: {fault}; run without --no-checksums to have every block \
+         checked, and pack the trunk again if it is damaged"
     )]
     Packed {
         /// How it should be stored.

@@ -67,7 +67,7 @@ impl Prepared {
             all_logits: false,
             threads: opened.threads,
             vocabulary_bytes: 0,
-            index_bytes: planning::index_bytes(opened.checkpoint.index()),
+            index_bytes: planning::index_bytes(&opened.checkpoint),
         };
         let plan = planning::plan(&subject, &budget, settings)
             .map_err(|refusal| CliError::refused_plan(refusal, positions, settings))?;

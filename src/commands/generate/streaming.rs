@@ -171,7 +171,7 @@ pub(super) fn plan(
         all_logits: session.all_logits,
         threads: request.threads,
         vocabulary_bytes: planning::vocabulary_bytes(request.tokenizer.as_ref()),
-        index_bytes: planning::index_bytes(request.checkpoint.index()),
+        index_bytes: planning::index_bytes(&request.checkpoint),
     };
     planning::plan_with_settings(&subject, budget, &request.settings).map_err(|refusal| {
         CliError::refused_plan(refusal, Positions::Generation, &request.settings)

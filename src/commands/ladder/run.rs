@@ -21,8 +21,9 @@ use crate::error::{CliError, chain};
 use crate::exit::Exit;
 use crate::interrupt;
 
-/// How often a run and its group are looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often a run and its group are looked at: often enough that a short one is
+/// seen, whose group is gone with it.
+const LOOK: Duration = Duration::from_millis(10);
 /// How long a run may take to end cleanly after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes that are taken from a run: its report, and what it complains of.

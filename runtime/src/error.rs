@@ -60,14 +60,12 @@ pub enum RunError {
     },
     /// A raw trunk that does not belong to the checkpoint.
     #[error(
-        "{}: {name}{}{what}; name the trunk that was made from this checkpoint, or run without it",
-        path.display(), if name.is_empty() { "" } else { " " }
+        "{}: {what}; name the trunk that was made from this checkpoint, or run without it",
+        path.display()
     )]
-    ForeignTensor {
-        /// The description of the trunk.
+    ForeignTrunk {
+        /// The description of the trunk, or the trunk.
         path: PathBuf,
-        /// The tensor; empty when it is about several.
-        name: String,
         /// What differs.
         what: String,
     },

@@ -132,7 +132,7 @@ impl Trunk {
             Kind::Packed(_) => None,
             Kind::Foreign { .. } => Some(format!(
                 "{}: has no checksums and does not say which weights it holds; the first bytes \
-                 of every tensor were compared with the checkpoint",
+                 of every tensor were compared with the checkpoint; the output head is read there",
                 self.paths[0].display()
             )),
         }
@@ -150,7 +150,7 @@ impl Trunk {
                 Kind::Packed(packed) => {
                     let found = packed.find(block.shard, block.offset);
                     let found = found.map(|index| &packed.blocks()[index as usize]);
-                    let entry = found.filter(|entry| is_same(entry, block));
+                    let entry = found.filter(|entry| block.is_packed_as(entry));
                     let entry = entry.ok_or_else(|| self.foreign_cut(block, found))?;
                     let place = BlockPlace {
                         file: self.file(packed.file_index(entry.stripe)),
@@ -209,9 +209,8 @@ impl Trunk {
             BlockKind::Layer(layer) => format!("of layer {layer} "),
             BlockKind::Head => String::new(),
         };
-        RunError::ForeignTensor {
+        RunError::ForeignTrunk {
             path: self.paths[0].clone(),
-            name: String::new(),
             what: format!(
                 "the {} x {} matrix {of}at offset {} of shard {} is not in it",
                 block.row_total, block.cols, block.offset, block.shard
@@ -255,12 +254,6 @@ impl TrunkChecks {
     }
 }
 
-fn is_same(entry: &PackedBlock, block: &Block) -> bool {
-    (entry.row_start, entry.row_count) == (block.row_start, block.row_count)
-        && (entry.row_total, entry.cols) == (block.row_total, block.cols)
-        && (entry.dtype, entry.raw_bytes) == (block.dtype, block.raw_bytes)
-}
-
 /// Where the copy of `block` lies, if its tensor was copied.
 fn copy_of(tensors: &[Moved], block: &Block) -> Option<u64> {
     let wanted = (block.shard, block.offset);
@@ -285,10 +278,9 @@ fn moved(
         let Some(copy) = trunk.get(name) else {
             continue;
         };
-        let other = |what| RunError::ForeignTensor {
+        let other = |what: String| RunError::ForeignTrunk {
             path: json.label().to_path_buf(),
-            name: name.to_owned(),
-            what,
+            what: format!("{name} {what}"),
         };
         if (copy.dtype, copy.shape) != (tensor.dtype, tensor.shape) {
             let found = format!("{} {:?}", copy.dtype.name(), copy.shape.as_slice());
@@ -319,9 +311,8 @@ fn moved(
     }
     tensors.sort_unstable_by_key(|tensor| (tensor.shard, tensor.offset));
     if tensors.len() < trunk.tensor_count() {
-        return Err(RunError::ForeignTensor {
+        return Err(RunError::ForeignTrunk {
             path: json.label().to_path_buf(),
-            name: String::new(),
             what: format!(
                 "{} of its {} tensors are not in the checkpoint",
                 trunk.tensor_count() - tensors.len(),

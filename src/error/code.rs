@@ -49,7 +49,7 @@ fn run_exit(error: &RunError) -> Exit {
     match error {
         RunError::DoesNotFit { .. }
         | RunError::TrunkBlocks { .. }
-        | RunError::ForeignTensor { .. }
+        | RunError::ForeignTrunk { .. }
         | RunError::ContextPositions { .. }
         | RunError::ThreadCount { .. } => Exit::Refused,
         RunError::Io(error) => io_exit(error),

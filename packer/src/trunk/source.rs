@@ -150,13 +150,8 @@ impl TrunkSource {
 
     /// Whether `packed` is where and what block `index` is here.
     pub(super) fn matches(&self, index: usize, packed: &PackedBlock) -> bool {
-        let Some(block) = self.blocks().get(index) else {
-            return false;
-        };
-        (packed.shard, packed.source_offset) == (block.shard, block.offset)
-            && (packed.row_start, packed.row_count) == (block.row_start, block.row_count)
-            && (packed.row_total, packed.cols) == (block.row_total, block.cols)
-            && (packed.dtype, packed.raw_bytes) == (block.dtype, block.bytes)
+        let block = self.blocks().get(index);
+        block.is_some_and(|block| block.is_packed_as(packed))
     }
 }
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use k3_config::{BlockFootprint, BlockKind};
-use k3_formats::trunk::Codec;
+use k3_formats::trunk::{Codec, PackedBlock};
 use k3_formats::{Dtype, TensorRef};
 
 use crate::ids::LayerIndex;
@@ -84,6 +84,15 @@ impl Block {
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.row_start + self.row_count == self.row_total
+    }
+
+    /// Whether `packed` is this block: of the same place, cut in the same way.
+    #[must_use]
+    pub fn is_packed_as(&self, packed: &PackedBlock) -> bool {
+        (packed.shard, packed.source_offset) == (self.shard, self.offset)
+            && (packed.row_start, packed.row_count) == (self.row_start, self.row_count)
+            && (packed.row_total, packed.cols) == (self.row_total, self.cols)
+            && (packed.dtype, packed.raw_bytes) == (self.dtype, self.raw_bytes)
     }
 
     /// Whether a packed form of the block can be multiplied: a packed kernel

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::batch::{Body, Sums};
 use super::pointers::position_starts;
-use crate::generic::bf16_x3::{Bf16X3, GROUP, TAIL_BYTES};
+use crate::generic::bf16_x3::{Bf16X3, GROUP, TAIL_BYTES, check_product};
 use crate::generic::lanes::{LANES, round_f32, tree16};
 
 /// Widened activations of a panel: 16 KiB.
@@ -249,13 +249,35 @@ struct Scratch<const R: usize, const P: usize> {
     tiles: [Tile<R, P>; TILES],
 }
 
-/// What a walk goes over.
-#[derive(Clone)]
+/// What a walk goes over, checked.
 pub(super) struct Product<'p> {
-    pub(super) weights: Bf16X3<'p>,
+    weights: Bf16X3<'p>,
     pub(super) rows: Range<usize>,
-    pub(super) x: &'p [f32],
+    x: &'p [f32],
     pub(super) positions: usize,
+}
+
+impl<'p> Product<'p> {
+    /// Of the rows `rows` with `x: [positions][cols]`, into `out:
+    /// [rows.len()][positions]`.
+    ///
+    /// # Panics
+    /// If the shapes differ or if there are no such rows.
+    pub(super) fn new(
+        weights: Bf16X3<'p>,
+        rows: Range<usize>,
+        x: &'p [f32],
+        positions: usize,
+        out: &[f32],
+    ) -> Self {
+        check_product(weights, &rows, x, positions, out);
+        Self {
+            weights,
+            rows,
+            x,
+            positions,
+        }
+    }
 }
 
 /// `P` positions from `position` on, for the block of rows from `row` of the

@@ -11,7 +11,7 @@ use crate::arch::x86_64::bf16_x3::{
     serial_block,
 };
 use crate::arch::x86_64::pointers::next_tile;
-use crate::generic::bf16_x3::{Bf16X3, GROUP, check_decode, check_product};
+use crate::generic::bf16_x3::{Bf16X3, GROUP, check_decode};
 use crate::generic::lanes::LANES;
 
 /// Escapes that are put in their places whether or not a group has as many.
@@ -362,13 +362,7 @@ pub(crate) fn matmul_bf16_x3(
     positions: usize,
     out: &mut [f32],
 ) {
-    check_product(weights, &rows, x, positions, out);
-    let product = Product {
-        weights,
-        rows,
-        x,
-        positions,
-    };
+    let product = Product::new(weights, rows, x, positions, out);
     // SAFETY: only the AVX2 table leads here; its features were detected.
     unsafe { products(&product, out) }
 }
@@ -402,13 +396,7 @@ pub(crate) fn router_bf16_x3(
     positions: usize,
     out: &mut [f32],
 ) {
-    check_product(weights, &rows, x, positions, out);
-    let product = Product {
-        weights,
-        rows,
-        x,
-        positions,
-    };
+    let product = Product::new(weights, rows, x, positions, out);
     // SAFETY: as in `matmul_bf16_x3`.
     unsafe { router(&product, out) }
 }

@@ -17,7 +17,7 @@ use crate::arch::x86_64::bf16_x3::{
 };
 use crate::arch::x86_64::has_avx512_expand;
 use crate::arch::x86_64::pointers::next_tile;
-use crate::generic::bf16_x3::{Bf16X3, GROUP, check_decode, check_product};
+use crate::generic::bf16_x3::{Bf16X3, GROUP, check_decode};
 
 /// Decoder of 64 weights at a time.
 struct Packed;
@@ -94,13 +94,7 @@ pub(crate) fn matmul_bf16_x3(
     positions: usize,
     out: &mut [f32],
 ) {
-    check_product(weights, &rows, x, positions, out);
-    let product = Product {
-        weights,
-        rows,
-        x,
-        positions,
-    };
+    let product = Product::new(weights, rows, x, positions, out);
     // SAFETY: only the AVX-512 table leads here; its features were detected, and
     // those of the wider decoder are here.
     unsafe {
@@ -119,13 +113,7 @@ pub(crate) fn router_bf16_x3(
     positions: usize,
     out: &mut [f32],
 ) {
-    check_product(weights, &rows, x, positions, out);
-    let product = Product {
-        weights,
-        rows,
-        x,
-        positions,
-    };
+    let product = Product::new(weights, rows, x, positions, out);
     // SAFETY: as in `matmul_bf16_x3`.
     unsafe {
         if has_avx512_expand() {
@@ -257,14 +245,9 @@ mod tests {
             for (i, x) in (0_u16..).zip(&mut x) {
                 *x = f32::from(i % 251) - 100.0;
             }
-            let product = Product {
-                weights,
-                rows: 0..rows,
-                x: &x,
-                positions,
-            };
             let mut expected = vec![0.0; rows * positions];
             let mut found = vec![1.0; rows * positions];
+            let product = Product::new(weights, 0..rows, &x, positions, &found);
             definition::matmul_bf16_x3(weights, 0..rows, &x, positions, &mut expected);
             // SAFETY: the instruction set was detected.
             unsafe { shuffled::products(&product, &mut found) };

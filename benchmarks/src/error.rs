@@ -42,4 +42,7 @@ pub enum MeasureError {
          above 1, or another --kernel"
     )]
     Nothing,
+    /// A model without experts in MXFP4.
+    #[error("nothing to measure: the model has no experts in the layers that are looked at")]
+    NoExperts,
 }

@@ -22,12 +22,14 @@
 //! | [`rounds`] | passes of calls, calibrated and in turn |
 //! | [`weights`] | seeded weights in huge pages |
 //! | [`kernels`] | every kernel at released sizes, its rows and limits |
+//! | [`experts`] | what coding experts would save, and what decoding costs |
 //! | [`fork_join`] | what it costs to hand out a job |
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod error;
+pub mod experts;
 pub mod fork_join;
 pub mod kernels;
 pub mod rounds;

@@ -36,6 +36,9 @@ pub(crate) enum BenchCommand {
     /// Reading at k3's settings against the best of the disk
     #[command(long_about = help::BENCH_DISK_ABOUT, after_help = help::BENCH_DISK_EXAMPLES)]
     Disk(DiskArgs),
+    /// What coding the experts without loss would save and cost
+    #[command(long_about = help::BENCH_EXPERTS_ABOUT, after_help = help::BENCH_EXPERTS_EXAMPLES)]
+    Experts(ExpertsArgs),
     /// Streamed sweeps against their reads and arithmetic alone
     #[command(long_about = help::BENCH_OVERLAP_ABOUT, after_help = help::BENCH_OVERLAP_EXAMPLES)]
     Overlap(OverlapArgs),
@@ -259,6 +262,48 @@ pub(crate) struct DecodeArgs {
     /// What a missed limit comes to.
     #[command(flatten)]
     pub check: CheckArgs,
+
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultArgs,
+}
+
+/// A measurement of what coding experts would save.
+#[derive(Debug, Args)]
+pub(crate) struct ExpertsArgs {
+    /// Checkpoint directory [env: K3_MODEL]
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+
+    /// Further directory that holds shards (repeatable)
+    #[arg(long = "root", value_name = "DIR")]
+    pub roots: Vec<PathBuf>,
+
+    /// Use this config.json instead of the checkpoint's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Experts that are looked at, spread over all [default: 24]
+    ///
+    /// They and what they are coded to lie in memory meanwhile: about twice
+    /// their bytes.
+    #[arg(long, value_name = "N", value_parser = values::count(1, 1 << 16),
+        default_value_t = 24, hide_default_value = true, allow_negative_numbers = true)]
+    pub sample: u64,
+
+    /// Samples of each rate [default: 7]
+    #[arg(long, value_name = "N", value_parser = values::count(1, ROUNDS_MAX),
+        default_value_t = 7, hide_default_value = true, allow_negative_numbers = true)]
+    pub rounds: u64,
+
+    /// CPU seconds of each sample [default: 0.25]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds,
+        default_value_t = 0.25, hide_default_value = true, allow_negative_numbers = true)]
+    pub seconds: f64,
+
+    /// scalar, avx2 or avx512: whose product is timed [default: the best here]
+    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
+    pub isa: Option<Isa>,
 
     /// Where the result goes.
     #[command(flatten)]

@@ -192,6 +192,19 @@ Examples:
   k3 bench decode /disk1/k3 --layers 8 --isa avx2 --threads 1
   k3 bench decode /disk1/k3 --context 4096 --check --out decode.json";
 
+pub(super) const BENCH_EXPERTS_ABOUT: &str = "\
+Measure what coding the experts without loss would save, and what it would cost.
+
+k3 reads experts as they are stored. This looks at a sample of them: the least
+bits that any coder of single values needs, what two coders reach, and how fast
+their decoders are beside the product that would take what they give. All
+savings are shares of all expert bytes.";
+
+pub(super) const BENCH_EXPERTS_EXAMPLES: &str = "\
+Examples:
+  k3 bench experts /disk1/k3
+  k3 bench experts /disk1/k3 --sample 64 --isa avx2 --out experts.json";
+
 pub(super) const BENCH_KERNELS_ABOUT: &str = "\
 Compare kernels with reading the memory that their weights lie in.
 

@@ -45,7 +45,7 @@ fn help_of_commands() {
 }
 
 /// What `k3 bench` measures.
-const MEASUREMENTS: [&str; 5] = ["decode", "disk", "kernels", "overlap", "prefill"];
+const MEASUREMENTS: [&str; 6] = ["decode", "disk", "experts", "kernels", "overlap", "prefill"];
 
 #[test]
 fn help_of_measurements() {

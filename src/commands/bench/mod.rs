@@ -6,6 +6,7 @@
 //! | [`decode`] | the arithmetic of a token, every share of it by name |
 //! | [`decode_text`] | the same, to read |
 //! | [`disk`] | the reader against the best of the disk |
+//! | [`experts`] | what coding experts would save and cost |
 //! | [`kernels`] | kernels against reading their memory |
 //! | [`kernels_text`] | the same, to read |
 //! | [`overlap`] | streamed sweeps against their two sides alone |
@@ -18,6 +19,7 @@
 mod decode;
 mod decode_text;
 mod disk;
+mod experts;
 mod kernels;
 mod kernels_text;
 mod opened;
@@ -50,6 +52,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
         BenchCommand::Disk(args) => {
             let _metrics = watch.serve(&args.result, None)?;
             disk::run(args, &watch)
+        }
+        BenchCommand::Experts(args) => {
+            let _metrics = watch.serve(&args.result, None)?;
+            experts::run(args, &watch)
         }
         BenchCommand::Overlap(args) => {
             let _metrics = watch.serve(&args.result, args.streamed.memory.settings.as_deref())?;

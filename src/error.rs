@@ -43,9 +43,9 @@ pub(crate) enum CliError {
     /// Neither MODEL nor K3_MODEL.
     #[error("no model: neither the MODEL argument nor K3_MODEL names a checkpoint directory")]
     NoModel,
-    /// The same, where a configuration would do.
-    #[error("no model: neither MODEL, K3_MODEL nor --config names one")]
-    NoPlannedModel,
+    /// The built-in model cannot be unpacked or packed.
+    #[error(transparent)]
+    BuiltIn(#[from] crate::demo::BuiltInError),
     /// MODEL is no directory.
     #[error("{path}: no such checkpoint directory{}", by(*named))]
     NotADirectory {
@@ -104,9 +104,6 @@ pub(crate) enum CliError {
         /// What to do instead, if anything.
         instead: &'static str,
     },
-    /// A vocabulary for nothing named.
-    #[error("no vocabulary: give MODEL, K3_MODEL or --tokenizer DIR")]
-    NoVocabularyNamed,
     /// The vocabulary's files contradict each other or the model.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -488,9 +485,7 @@ impl CliError {
     /// What the user can do, where the message does not say so itself.
     pub(crate) fn way_out(&self) -> Option<String> {
         let text = match self {
-            Self::NoModel => "give a checkpoint directory, as in `k3 fixtures/tiny --prompt \
-                              hello` (fixtures/tiny comes with the source), or set K3_MODEL"
-                .to_owned(),
+            Self::NoModel => "give a checkpoint directory as MODEL, or set K3_MODEL".to_owned(),
             Self::NotADirectory {
                 path,
                 similar_command: Some(command),
@@ -514,7 +509,7 @@ impl CliError {
             Self::NoVocabulary { instead, .. } => {
                 format!("name its directory with --tokenizer{instead}; {VOCABULARY_SOURCE}")
             }
-            Self::NoVocabularyNamed => VOCABULARY_SOURCE.to_owned(),
+            Self::BuiltIn(error) => error.way_out()?.to_owned(),
             Self::InputTooLarge { .. } => "check that this is the file that was meant".to_owned(),
             Self::NotUtf8 { .. } => "convert the file to UTF-8".to_owned(),
             Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \

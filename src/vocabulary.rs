@@ -8,7 +8,7 @@ use k3_io::{CONFIG_NAME, VOCABULARY_NAME, read_small};
 use k3_tokenizer::{RESERVED_SLOT_COUNT, RankTable, Specials, Tokenizer};
 
 use crate::cli::commands::VocabularyArgs;
-use crate::commands::model_path;
+use crate::commands::{model_path, named_model};
 use crate::error::CliError;
 
 /// The file that names the control tokens.
@@ -54,11 +54,11 @@ pub(crate) fn open(place: &Path, vocab_size: Option<usize>) -> Result<Option<Tok
 ///
 /// No vocabulary, or one that [`open`] refuses.
 pub(crate) fn for_tool(args: &VocabularyArgs) -> Result<Tokenizer, CliError> {
-    let model = match model_path(args.model.as_deref()) {
-        Ok(path) => Some(path),
-        Err(CliError::NoModel) if args.tokenizer.is_some() => None,
-        Err(CliError::NoModel) => return Err(CliError::NoVocabularyNamed),
-        Err(error) => return Err(error),
+    let named = named_model(args.model.as_deref()).is_some();
+    let model = match &args.tokenizer {
+        // A vocabulary alone will do.
+        Some(_) if !named => None,
+        _ => Some(model_path(args.model.as_deref())?),
     };
     let vocab_size = model
         .as_deref()

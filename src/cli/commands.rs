@@ -8,6 +8,7 @@ use k3_models::kimi_k3::AttentionForm;
 
 use super::args::{POSITIONS_MAX, THREADS_MAX};
 use super::bench::BenchArgs;
+use super::demo::DemoArgs;
 use super::integrity::{self, FetchArgs, RepairArgs, VerifyArgs};
 use super::ladder::LadderArgs;
 use super::memory::MemoryArgs;
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     /// Show what a run would reserve and read
     #[command(long_about = help::PLAN_ABOUT, after_help = help::PLAN_EXAMPLES)]
     Plan(PlanArgs),
+    /// Run the built-in model in less and less memory
+    Demo(DemoArgs),
     /// Examine this machine: what fits, how fast, what is amiss
     #[command(long_about = help::DOCTOR_ABOUT, after_help = help::DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),

@@ -8,7 +8,7 @@ use k3_models::kimi_k3::NUMERICS_VERSION;
 use super::values::available_isas;
 
 pub(super) const USAGE: &str = "\
-k3 [MODEL] --prompt <TEXT> [OPTIONS]
+k3 [MODEL] [--prompt <TEXT>] [OPTIONS]
        k3 [MODEL] --ids <LIST> [OPTIONS]
        k3 <COMMAND> [ARGUMENTS]";
 
@@ -18,12 +18,17 @@ Runs models larger than memory, from the real weights.
 Without a command k3 generates: it continues the prompt, streams the text to
 standard output and reports on standard error. Token ids and logits depend on
 the checkpoint, the prompt and the sampling settings alone, not on memory,
-threads, instruction set, chunk size or machine.";
+threads, instruction set, chunk size or machine.
+
+Without MODEL it runs a small model of the same architecture that is built in,
+and without a prompt too a text of its own, 96 tokens at --temperature 0.8 and
+--top-p 0.95 unless options say otherwise.";
 
 pub(super) const SHORT_EXAMPLES: &str = "\
 Examples:
-  k3 fixtures/tiny --prompt 'hello and' --gen 8
-  k3 tokenize fixtures/tiny --text 'hello and'
+  k3
+  k3 --prompt 'It was a dark night' --gen 60 --seed 2
+  k3 demo ladder
 
 `k3 --help` says more; `k3 <COMMAND> --help` explains a command.";
 
@@ -68,6 +73,8 @@ report where --out or --json asked for one; dumps need the whole prompt.
 
 Environment:
   K3_MODEL     checkpoint directory when MODEL is not given
+  K3_CACHE_DIR where the built-in model is unpacked [default: k3 below the
+               user's cache directory]
   K3_SETTINGS  settings file when --settings is not given
   NO_COLOR     no colours, when set to anything
 As the options of the same names, which come before them; no other option has
@@ -89,6 +96,31 @@ Examples:
   k3 plan fixtures/tiny --memory 64M
   k3 plan --config k3/config.json --preset floor
   k3 plan /disk1/k3 --memory 32G --disk-gbps 6.5 --json";
+
+pub(super) const DEMO_LADDER_ABOUT: &str = "\
+Run the built-in model in less and less memory and compare.
+
+The same text with a tenth, two fifths and all of the trunk and of the experts
+in memory, first from the checkpoint as released, then from a packed trunk. A
+row for each run says what it reserved and read; below stands whether all made
+the same tokens. Exits with 1 if they did not.";
+
+pub(super) const DEMO_LADDER_EXAMPLES: &str = "\
+Examples:
+  k3 demo ladder
+  k3 demo ladder --prompt 'The whale' --gen 40 --json";
+
+pub(super) const DEMO_PATH_ABOUT: &str = "\
+Unpack the built-in model and print its directory.
+
+It lies in K3_CACHE_DIR, else in k3 below the user's cache directory, under a
+name that follows from what it holds. Whatever takes a MODEL takes this one.";
+
+pub(super) const DEMO_PATH_EXAMPLES: &str = "\
+Examples:
+  k3 demo path
+  k3-pack trunk \"$(k3 demo path)\" packed
+  k3 --trunk packed";
 
 pub(super) const DOCTOR_ABOUT: &str = "\
 Examine this machine, before a run.

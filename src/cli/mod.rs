@@ -3,6 +3,7 @@
 pub(crate) mod args;
 pub(crate) mod bench;
 pub(crate) mod commands;
+pub(crate) mod demo;
 mod help;
 pub(crate) mod integrity;
 pub(crate) mod ladder;

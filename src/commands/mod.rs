@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod detokenize;
 pub(crate) mod doctor;
 pub(crate) mod generate;
@@ -25,8 +26,9 @@ use crate::settings;
 /// Environment variable that names the checkpoint.
 pub(crate) const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 15] = [
+const COMMAND_NAMES: [&str; 16] = [
     "plan",
+    "demo",
     "doctor",
     "presets",
     "inspect",
@@ -46,12 +48,24 @@ const COMMAND_NAMES: [&str; 15] = [
 const TYPOS_MAX: usize = 2;
 
 /// The checkpoint directory: the argument, else `K3_MODEL`, which counts as
-/// unset when empty.
+/// unset when empty, else that of the built-in model.
+///
+/// # Errors
+///
+/// What is given is no directory, or the built-in model cannot be unpacked.
+pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
+    match named_model(argument) {
+        Some(_) => named_model_path(argument),
+        None => Ok(crate::demo::model_dir()?),
+    }
+}
+
+/// As [`model_path`] where the built-in model will not do.
 ///
 /// # Errors
 ///
 /// Neither is given, or what is given is no directory.
-pub(crate) fn model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
+pub(crate) fn named_model_path(argument: Option<&Path>) -> Result<PathBuf, CliError> {
     let path = named_path(argument)?;
     if path.is_dir() {
         Ok(path)

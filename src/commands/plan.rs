@@ -17,7 +17,7 @@ use k3_models::{ModelFamily, WorkspaceSize};
 use k3_runtime::{Checkpoint, CheckpointPaths, Checksums, RunError, Trunk};
 use serde::Serialize;
 
-use super::model_path;
+use super::{model_path, named_model_path};
 use crate::cli::commands::PlanArgs;
 use crate::cli::memory::positive;
 use crate::error::{CliError, Positions};
@@ -177,7 +177,12 @@ pub(super) fn find(
     settings: &Settings,
     form: AttentionForm,
 ) -> Result<Found, CliError> {
-    match (model_path(model), config) {
+    // A configuration alone is a model to plan for.
+    let path = match config {
+        Some(_) => named_model_path(model),
+        None => model_path(model),
+    };
+    match (path, config) {
         (Ok(path), config) => match checkpoint(&path, config, settings, form) {
             Err(CliError::Run(RunError::Io(
                 IoError::NoShards { .. } | IoError::MissingShards { .. },
@@ -185,7 +190,6 @@ pub(super) fn find(
             other => other,
         },
         (Err(CliError::NoModel), Some(config)) => planned(config, settings, form),
-        (Err(CliError::NoModel), None) => Err(CliError::NoPlannedModel),
         (Err(error), _) => Err(error),
     }
 }

@@ -22,6 +22,7 @@ impl CliError {
             Self::Io(error) => io_exit(error),
             Self::Format(error) => format_exit(error),
             Self::NotWritable { .. } => Exit::NotWritable,
+            Self::BuiltIn(error) => error.exit(),
             Self::OutputClosed => Exit::Done,
             Self::Interrupted | Self::MeasuringInterrupted => Exit::Interrupted,
             Self::KeptInterrupted(_) => Exit::InterruptedKept,

@@ -139,11 +139,6 @@ impl CliError {
                 Some(format!("raise {named} to {least} or more, or leave it out"))
             }
             Self::SlotsAndCache { .. } => Some("give one of them".to_owned()),
-            Self::NoPlannedModel => Some(
-                "give a checkpoint directory, set K3_MODEL, or name a configuration with --config: \
-                 it needs no weights"
-                    .to_owned(),
-            ),
             Self::OverPlan { headroom, .. } => Some(over_plan(headroom).to_owned()),
             _ => None,
         }

@@ -25,6 +25,11 @@ pub(crate) fn print(report: &RunReport, per_token: bool, style: Style) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
+/// Prints `text` as it is, also on standard error.
+pub(crate) fn print_text(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 fn render(report: &RunReport, style: Style) -> String {
     let facts = [
         ("model", model(report)),

@@ -36,6 +36,11 @@ pub(crate) fn in_clean_environment(mut command: std::process::Command) -> std::p
     }
     // No settings of whoever runs the tests.
     command.env("XDG_CONFIG_HOME", "/nowhere");
+    // One copy of the built-in model for all of them.
+    command.env(
+        "K3_CACHE_DIR",
+        concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"),
+    );
     // Tests run side by side: threads of all of them would wait for each other.
     command.env("K3_THREADS", "1");
     command

@@ -161,7 +161,6 @@ fn another_model_is_told_from_an_incomplete_one() {
 
 #[test]
 fn no_directory_is_an_error() {
-    refusal(2, &["inspect"]);
     refusal(2, &["inspect", "/no/such/checkpoint"]);
     let said = refusal(2, &["inspect", &tiny(), "--root", "/no/such/root"]);
     assert!(said.contains("/no/such/root"), "{said}");

@@ -1,8 +1,10 @@
 //! The `k3` binary as its users meet it.
 
 mod bench;
+mod bench_experts;
 mod common;
 mod compare;
+mod demo;
 mod doctor;
 mod exposition;
 mod faults;

@@ -11,7 +11,13 @@ use super::keys::{KEY_NAMES, Layer, SETTING_KEYS, split_variable};
 const PREFIX: &str = "K3_";
 
 /// Variables of this program that are no settings.
-const OTHER_VARIABLES: [&str; 4] = ["K3_MODEL", "K3_SETTINGS", "K3_SLOW", "K3_REFERENCE_DATA"];
+const OTHER_VARIABLES: [&str; 5] = [
+    "K3_MODEL",
+    "K3_SETTINGS",
+    "K3_CACHE_DIR",
+    "K3_SLOW",
+    "K3_REFERENCE_DATA",
+];
 
 /// The layer, and a warning for each variable that looks like a mistyped
 /// setting. An empty variable counts as unset.

@@ -36,6 +36,7 @@ use k3_runtime::report::{StopReason, StreamingReport};
 use k3_runtime::{Cancel, ComputePool, ResidentSource, RunError, Session, SessionSettings};
 
 use crate::cli::args::GenerateArgs;
+use crate::demo;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
@@ -61,8 +62,9 @@ pub(crate) use streaming::{check_beside, check_headroom};
 /// # Errors
 ///
 /// Whatever ends the run without a result to keep.
-pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     let started = Instant::now();
+    let args = &demo::with_defaults(given)?;
     let request = Request::resolve(args)?;
     let live = Live::new(run_facts(&request, args));
     // Until the report is out: the last figures are those of the report.
@@ -75,6 +77,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
     let layout = request.checkpoint.bind(request.layers)?;
     let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
     let session = session(&request, args);
+    if demo::is_first_run(given) && !args.output.quiet && !args.output.json {
+        // So that the text has its beginning.
+        render::report::print_text(demo::PROMPT);
+    }
     let run = Run {
         started,
         request: &request,
@@ -108,6 +114,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<Exit, CliError> {
         // What could not be written is an error below, and no note beside it.
         report.notes.retain(|note| !unwritten.contains(note));
         render::report::print(&report, args.output.per_token, Style::detect());
+        if demo::is_first_run(given) {
+            render::report::print_text(&format!("\n{}", demo::next_steps()));
+        }
     }
     // What the run ended with, then each output that could not be written.
     let errors = done.error.into_iter().chain(failures).chain(shown.err());

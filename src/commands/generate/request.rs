@@ -17,7 +17,7 @@ use crate::cli::memory::positive;
 use crate::commands::model_path;
 use crate::error::CliError;
 use crate::inputs::{GivenIds, given_ids, read_text};
-use crate::{planning, settings, vocabulary};
+use crate::{demo, planning, settings, vocabulary};
 
 /// A run that has been checked against the command line and the checkpoint's
 /// configuration.
@@ -102,6 +102,7 @@ impl Request {
             settings.warnings.clone(),
             planning::idle_chunk(&settings).into_iter().collect(),
             trunk_note(&checkpoint, &args.model).into_iter().collect(),
+            demo_note(&model_dir).into_iter().collect(),
             idle_beside_resident(args, &settings),
         ]
         .concat();
@@ -187,6 +188,13 @@ fn open_checkpoint(
         Checksums::Compared
     };
     Ok(checkpoint.with_trunk(settings::trunk(settings), checksums)?)
+}
+
+/// That nobody named this model.
+fn demo_note(model_dir: &Path) -> Option<String> {
+    demo::is_demo(model_dir).then(|| {
+        "this is the small built-in model; name the directory of another as MODEL".to_owned()
+    })
 }
 
 /// What is to be known about the packed trunk, or that there is none.

@@ -12,7 +12,7 @@ use k3_runtime::Cancel;
 use super::onlooker::Onlooker;
 use super::{hub, list, shown};
 use crate::cli::integrity::RepairArgs;
-use crate::commands::{model_path, roots};
+use crate::commands::{named_model_path, roots};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::inputs::{InputKind, read_bytes};
@@ -25,7 +25,7 @@ use crate::stdout::Stdout;
 ///
 /// What [`repair`] reports, and a list that is none.
 pub(crate) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
-    let model = model_path(args.model.as_deref())?;
+    let model = named_model_path(args.model.as_deref())?;
     let settings = RepairSettings {
         bad: args.bad.as_deref().map(read_report).transpose()?,
         model,

@@ -10,7 +10,7 @@ use k3_runtime::Cancel;
 use super::onlooker::Onlooker;
 use super::{list, shown};
 use crate::cli::integrity::VerifyArgs;
-use crate::commands::{model_path, roots};
+use crate::commands::{named_model_path, roots};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
@@ -24,7 +24,7 @@ use crate::stdout::Stdout;
 /// Nothing to compare with, a manifest of another checkpoint, and
 /// [`CliError::KeptInterrupted`] after what was found so far is printed.
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit, CliError> {
-    let model = model_path(args.model.as_deref())?;
+    let model = named_model_path(args.model.as_deref())?;
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
     let selection = match (args.sample, args.layer) {

@@ -31,6 +31,7 @@ use k3_runtime::ladder::{LadderHeader, LadderReport, LadderRun, RunOutcome, Rung
 use super::{generate, model_path};
 use crate::cli::args::GenerateArgs;
 use crate::cli::ladder::LadderArgs;
+use crate::demo;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
         cancel: &cancel,
         started: 0,
     };
-    let climbed = Climb::new(args, rungs, watch).climb(runner);
+    let climbed = Climb::new(args, rungs, watch)?.climb(runner);
     let header = LadderHeader {
         k3_version: env!("CARGO_PKG_VERSION").to_owned(),
         model: model.display().to_string(),
@@ -97,6 +98,27 @@ pub(crate) fn run(args: &LadderArgs) -> Result<Exit, CliError> {
         return Err(CliError::Interrupted);
     }
     finish(args, &report, output)
+}
+
+/// One run of `args` that nothing holds to a budget, a process of its own; `None`
+/// if it was interrupted.
+///
+/// # Errors
+///
+/// Only that this program cannot be found: a run that fails says so itself.
+pub(crate) fn unheld(
+    args: &GenerateArgs,
+    prompt_ids: &[u32],
+    cancel: &Cancel,
+) -> Result<Option<LadderRun>, CliError> {
+    let mut runner = Runner {
+        program: std::env::current_exe().map_err(CliError::Watch)?,
+        limits: &Limits::None,
+        prompt: list(prompt_ids),
+        cancel,
+        started: 0,
+    };
+    Ok(runner.run(args, Bytes(0), 1).map(|made| made.run))
 }
 
 /// Prints and stores what there is.
@@ -146,7 +168,7 @@ fn plan(args: &LadderArgs) -> Result<Planned, CliError> {
     let mut prompt_ids = None;
     let (mut rungs, mut notes) = (Vec::new(), Vec::new());
     let mut too_small: Option<(Bytes, CliError)> = None;
-    let mut run = args.run(Bytes(0));
+    let mut run = demo::with_defaults(&args.run(Bytes(0)))?;
     for &budget in &args.rungs {
         run.memory = args.run(budget).memory;
         let preview = generate::preview(&run)?;
@@ -208,13 +230,19 @@ struct Climb {
 }
 
 impl Climb {
-    fn new(args: &LadderArgs, rungs: Vec<(Bytes, RungPlan)>, watch: Watch) -> Self {
-        let runs = rungs.iter().map(|(budget, _)| args.run(*budget)).collect();
+    fn new(
+        args: &LadderArgs,
+        rungs: Vec<(Bytes, RungPlan)>,
+        watch: Watch,
+    ) -> Result<Self, CliError> {
+        let runs = rungs.iter();
+        let runs = runs.map(|(budget, _)| demo::with_defaults(&args.run(*budget)));
+        let runs = runs.collect::<Result<_, _>>()?;
         let rungs: Vec<_> = rungs
             .into_iter()
             .map(|(budget, plan)| (budget, plan, Vec::new()))
             .collect();
-        Self {
+        Ok(Self {
             rungs,
             runs,
             repeats: repeats(args),
@@ -222,7 +250,7 @@ impl Climb {
             interrupted: false,
             progress: Runs::new(args.quiet),
             watch,
-        }
+        })
     }
 
     fn climb(mut self, mut runner: Runner<'_>) -> Self {

@@ -1,0 +1,222 @@
+//! The files, and where they are written.
+
+use std::fs::{self, File as OpenFile};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
+
+/// A file of the checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct File {
+    /// Its name in the checkpoint's directory.
+    pub name: &'static str,
+    /// What it holds.
+    pub bytes: &'static [u8],
+}
+
+/// All files of the checkpoint, by name.
+pub const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+
+/// Bytes that are compared at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// What half-written files begin with.
+const PARTIAL: &str = ".partial-";
+/// Age from which a half-written file is nobody's any more.
+const ABANDONED: Duration = Duration::from_secs(3600);
+/// Bytes of the address that name the directory.
+const ADDRESS_BYTES: usize = 8;
+
+/// Why the model could not be unpacked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DemoError {
+    /// A directory or a file could not be made.
+    #[error("{path}: the built-in model ({bytes} bytes) cannot be unpacked here")]
+    Unpack {
+        /// What could not be made.
+        path: PathBuf,
+        /// Bytes of the whole model.
+        bytes: u64,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Bytes of all files.
+#[must_use]
+pub fn total_bytes() -> u64 {
+    FILES.iter().map(|file| file.bytes.len() as u64).sum()
+}
+
+/// The name of the directory below a cache: it follows from what is in it.
+#[must_use]
+pub fn directory_name() -> String {
+    let mut hasher = blake3::Hasher::new();
+    for file in FILES {
+        for part in [file.name.as_bytes(), file.bytes] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+    }
+    let address = &hasher.finalize().to_hex()[..2 * ADDRESS_BYTES];
+    format!("demo-{address}")
+}
+
+/// Unpacks the model below `cache`, or finds it there complete. The checkpoint's
+/// directory.
+///
+/// Several programs may do so at once.
+///
+/// # Errors
+///
+/// [`DemoError::Unpack`] with the file that could not be written. What was
+/// written before it stays and is not written again.
+pub fn unpack(cache: &Path) -> Result<PathBuf, DemoError> {
+    let directory = cache.join(directory_name());
+    for file in FILES {
+        let path = directory.join(file.name);
+        if !holds(&path, file.bytes) {
+            write(&path, file.bytes).map_err(|source| DemoError::Unpack {
+                path,
+                bytes: total_bytes(),
+                source,
+            })?;
+        }
+    }
+    Ok(directory)
+}
+
+/// Whether the file is there and holds exactly `bytes`.
+fn holds(path: &Path, bytes: &[u8]) -> bool {
+    let same = || -> io::Result<bool> {
+        let mut file = OpenFile::open(path)?;
+        if file.metadata()?.len() != bytes.len() as u64 {
+            return Ok(false);
+        }
+        let mut piece = vec![0; PIECE_BYTES.min(bytes.len())];
+        for expected in bytes.chunks(PIECE_BYTES) {
+            let found = &mut piece[..expected.len()];
+            file.read_exact(found)?;
+            if found != expected {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    // What cannot be read is written anew, and if that fails too it says why.
+    same().unwrap_or(false)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().expect("a file in a directory");
+    fs::create_dir_all(directory)?;
+    remove_abandoned(directory);
+    let mut file = NamedTempFile::with_prefix_in(PARTIAL, directory)?;
+    file.write_all(bytes)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Removes what a program that was killed left. What cannot be removed stays: it
+/// is in nobody's way.
+fn remove_abandoned(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_partial = entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(PARTIAL.as_bytes());
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        let age = modified.ok().and_then(|time| time.elapsed().ok());
+        if is_partial && age.is_some_and(|age| age > ABANDONED) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn node(path: &Path) -> u64 {
+        fs::metadata(path).unwrap().ino()
+    }
+
+    #[test]
+    fn everything_is_unpacked_once_and_mended_where_it_differs() {
+        let cache = tempfile::tempdir().unwrap();
+        let below = cache.path().join("not/there/yet");
+        let model = unpack(&below).unwrap();
+        assert_eq!(model, below.join(directory_name()));
+        for file in FILES {
+            assert_eq!(fs::read(model.join(file.name)).unwrap(), file.bytes);
+        }
+        assert_eq!(fs::read_dir(&model).unwrap().count(), FILES.len());
+        let [first, second] = [FILES[0].name, FILES[1].name].map(|name| model.join(name));
+        let nodes = [node(&first), node(&second)];
+        unpack(&below).unwrap();
+        assert_eq!([node(&first), node(&second)], nodes, "nothing to do");
+        // Another byte, a byte less, a file that is gone.
+        let mut bytes = FILES[0].bytes.to_vec();
+        *bytes.last_mut().unwrap() ^= 1;
+        for damaged in [&bytes[..], &bytes[1..], &[]] {
+            fs::write(&first, damaged).unwrap();
+            unpack(&below).unwrap();
+            assert_eq!(fs::read(&first).unwrap(), FILES[0].bytes);
+        }
+        fs::remove_file(&first).unwrap();
+        unpack(&below).unwrap();
+        assert_eq!(fs::read(&first).unwrap(), FILES[0].bytes);
+        assert_eq!(node(&second), nodes[1]);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        let cache = tempfile::tempdir().unwrap();
+        let file = cache.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = unpack(&file).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains(&file.display().to_string()), "{said}");
+        assert!(said.contains(&total_bytes().to_string()), "{said}");
+    }
+
+    #[test]
+    fn what_a_killed_program_left_goes_and_what_another_writes_stays() {
+        let cache = tempfile::tempdir().unwrap();
+        let model = unpack(cache.path()).unwrap();
+        let [old, new] = ["old", "new"].map(|name| model.join(format!("{PARTIAL}{name}")));
+        for path in [&old, &new] {
+            fs::write(path, "half").unwrap();
+        }
+        let before = std::time::SystemTime::now() - 2 * ABANDONED;
+        let file = OpenFile::options().write(true).open(&old).unwrap();
+        file.set_modified(before).unwrap();
+        fs::remove_file(model.join(FILES[0].name)).unwrap();
+        unpack(cache.path()).unwrap();
+        assert!(!old.exists() && new.exists());
+    }
+
+    #[test]
+    fn many_unpack_at_once() {
+        let cache = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| unpack(cache.path()).unwrap());
+            }
+        });
+        let model = cache.path().join(directory_name());
+        assert_eq!(fs::read_dir(model).unwrap().count(), FILES.len());
+    }
+
+    #[test]
+    fn the_model_is_small_and_complete() {
+        assert!(total_bytes() <= 12_000_000, "{}", total_bytes());
+        for name in ["config.json", "tiktoken.model", "tokenizer_config.json"] {
+            assert!(FILES.iter().any(|file| file.name == name), "{name}");
+        }
+    }
+}

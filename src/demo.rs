@@ -1,0 +1,186 @@
+//! The built-in model as the default MODEL.
+//!
+//! A run without MODEL and `K3_MODEL` is a run of the demo model: it is unpacked
+//! into the user's cache, and what the command line leaves open is filled in
+//! here, before anything else looks at it. The report names the directory and
+//! says that it is the built-in model.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k3_demo::DemoError;
+use k3_pack::PackError;
+
+use crate::cli::args::{GenerateArgs, GenerationArgs, PromptArgs};
+use crate::commands::named_model;
+use crate::error::CliError;
+use crate::exit::Exit;
+
+/// What is continued when nothing is given.
+pub(crate) const PROMPT: &str = "Fellow citizens of the Senate";
+/// Tokens that are then generated.
+pub(crate) const GEN_COUNT: u64 = 96;
+/// How they are chosen: greedy text of a small model goes in circles.
+pub(crate) const TEMPERATURE: f32 = 0.8;
+/// The same.
+pub(crate) const TOP_P: f64 = 0.95;
+
+/// Why the built-in model cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BuiltInError {
+    /// No place for what can be made again.
+    #[error(
+        "no place for the built-in model: none of K3_CACHE_DIR, XDG_CACHE_HOME and HOME is set"
+    )]
+    NoCache,
+    /// It cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] DemoError),
+    /// A directory below the cache cannot be made.
+    #[error("{}: cannot be written", path.display())]
+    Scratch {
+        /// The cache.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its trunk cannot be packed.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+}
+
+impl BuiltInError {
+    /// What the user can do, where the message does not say so itself.
+    pub(crate) fn way_out(&self) -> Option<&'static str> {
+        match self {
+            Self::NoCache => Some("set K3_CACHE_DIR to a directory, or name a checkpoint as MODEL"),
+            Self::Unpack(_) | Self::Scratch { .. } => Some(
+                "free some space there, set K3_CACHE_DIR to another directory, or name a \
+                 checkpoint as MODEL",
+            ),
+            Self::Pack(_) => None,
+        }
+    }
+
+    /// The exit code that goes with it.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::NoCache => Exit::Refused,
+            Self::Unpack(_) | Self::Scratch { .. } => Exit::NotWritable,
+            Self::Pack(_) => Exit::Failed,
+        }
+    }
+}
+
+/// Where what can be made again is kept: `K3_CACHE_DIR`, else the user's cache as
+/// the XDG base directory specification has it.
+///
+/// # Errors
+///
+/// No variable says where that is.
+pub(crate) fn cache_dir() -> Result<PathBuf, BuiltInError> {
+    if let Some(own) = variable("K3_CACHE_DIR") {
+        return Ok(own.into());
+    }
+    let base = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let base = base.filter(|path| path.is_absolute());
+    let home = || Some(PathBuf::from(variable("HOME")?).join(".cache"));
+    let base = base.or_else(home).ok_or(BuiltInError::NoCache)?;
+    Ok(base.join("k3"))
+}
+
+/// The checkpoint's directory, with everything in it.
+///
+/// # Errors
+///
+/// No place for it, or one that cannot be written.
+pub(crate) fn model_dir() -> Result<PathBuf, BuiltInError> {
+    Ok(k3_demo::unpack(&cache_dir()?)?)
+}
+
+/// Whether `model` is where the built-in model lies.
+pub(crate) fn is_demo(model: &Path) -> bool {
+    cache_dir().is_ok_and(|cache| model == cache.join(k3_demo::directory_name()))
+}
+
+/// `args` as a run takes them: without any MODEL that of the demo, and with it
+/// what was left open.
+///
+/// # Errors
+///
+/// As [`model_dir`].
+pub(crate) fn with_defaults(args: &GenerateArgs) -> Result<GenerateArgs, CliError> {
+    let mut args = args.clone();
+    if named_model(args.model.model.as_deref()).is_none() {
+        args.model.model = Some(model_dir()?);
+        fill(&mut args.prompt, &mut args.generation);
+    }
+    Ok(args)
+}
+
+/// A prompt where there is none, and the demo's way of choosing tokens where no
+/// option says anything about it.
+pub(crate) fn fill(prompt: &mut PromptArgs, generation: &mut GenerationArgs) {
+    if is_open(prompt) {
+        prompt.prompt = Some(PROMPT.to_owned());
+    }
+    if generation.tf_check {
+        return;
+    }
+    generation.gen_count.get_or_insert(GEN_COUNT);
+    let GenerationArgs {
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        ..
+    } = generation;
+    if temperature.is_none() && top_k.is_none() && top_p.is_none() && min_p.is_none() {
+        *temperature = Some(TEMPERATURE);
+        *top_p = Some(TOP_P);
+    }
+}
+
+/// Whether nothing was said about what to run and what to continue.
+pub(crate) fn is_first_run(given: &GenerateArgs) -> bool {
+    named_model(given.model.model.as_deref()).is_none() && is_open(&given.prompt)
+}
+
+fn is_open(prompt: &PromptArgs) -> bool {
+    let PromptArgs {
+        prompt,
+        prompt_file,
+        ids,
+        ids_file,
+    } = prompt;
+    prompt.is_none() && prompt_file.is_none() && ids.is_none() && ids_file.is_none()
+}
+
+/// What to do after a first run.
+pub(crate) fn next_steps() -> String {
+    let steps = [
+        ("k3 demo ladder", "the same text in less and less memory"),
+        (
+            "k3 --prompt 'It was'",
+            "another beginning; --seed 2, another end",
+        ),
+        ("k3 plan", "what a run reserves and reads, before it does"),
+        ("k3 doctor", "what this machine can do"),
+        (
+            "k3 fetch --help",
+            "Kimi K3 itself, 1.56 TB; then k3 DIRECTORY",
+        ),
+    ];
+    let mut text = String::from("next\n");
+    for (command, what) in steps {
+        writeln!(text, "  {command:<22} {what}").expect("writing to a string cannot fail");
+    }
+    text
+}
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

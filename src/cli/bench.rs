@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::builder::StyledStr;
+use clap::{Arg, Args, Subcommand};
 use k3_benchmarks::kernels::Group;
 use k3_config::{Bytes, CachePolicy, EngineChoice};
 use k3_kernels::Isa;
@@ -131,8 +132,22 @@ pub(crate) struct StreamedArgs {
     pub engine: Option<EngineChoice>,
 }
 
+/// With all that the machine can spare little would be streamed.
+fn by_default_the_floor(memory: Arg) -> Arg {
+    let of_floor = |help: &StyledStr| {
+        let help = help.to_string();
+        help.replace("[default: auto]", "[default: floor]")
+    };
+    let short = memory.get_help().map(of_floor);
+    let long = memory.get_long_help().map(of_floor);
+    memory
+        .help(short.unwrap_or_default())
+        .long_help(long.unwrap_or_default())
+}
+
 /// A measurement of overlap.
 #[derive(Debug, Args)]
+#[command(mut_arg("memory", by_default_the_floor))]
 pub(crate) struct OverlapArgs {
     /// The model, and how it is streamed.
     #[command(flatten)]
@@ -190,6 +205,7 @@ pub(crate) struct OverlapArgs {
 
 /// A measurement of prompts.
 #[derive(Debug, Args)]
+#[command(mut_arg("memory", by_default_the_floor))]
 pub(crate) struct PrefillArgs {
     /// The model, and how it is streamed.
     #[command(flatten)]

@@ -559,3 +559,37 @@ fn kernels_that_cannot_be_measured() {
     let said = refusal(2, &same);
     assert!(said.contains("same file"), "{said}");
 }
+
+#[test]
+fn a_disk_is_measured_with_the_shards_that_a_setting_finds() {
+    let parts = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for entry in fixture("tiny").read_dir().unwrap() {
+        let name = entry.unwrap().file_name();
+        let is_moved = name.to_str().unwrap().starts_with("model-00003");
+        std::fs::copy(
+            fixture("tiny").join(&name),
+            parts[usize::from(is_moved)].path().join(&name),
+        )
+        .unwrap();
+    }
+    let [model, root] = parts
+        .each_ref()
+        .map(|part| part.path().display().to_string());
+    let args = [
+        "bench",
+        "disk",
+        &model,
+        "--pairs",
+        "1",
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.001",
+    ];
+    let said = refusal(2, &args);
+    assert!(said.contains("model-00003"), "{said}");
+    let output = k3().args(args).env("K3_ROOT", &root).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // All of them are there, and too small to measure anything.
+    assert!(said.contains("of 11 file(s)"), "{said}");
+}

@@ -17,7 +17,7 @@ use super::size;
 use super::watch::{Stages, Watch};
 use crate::cli::bench::DiskArgs;
 use crate::commands::generate::guard;
-use crate::commands::{named_path, not_measured};
+use crate::commands::{named_path, not_measured, roots};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
@@ -83,7 +83,7 @@ fn files(path: &Path, args: &DiskArgs) -> Result<Vec<PathBuf>, CliError> {
         };
     }
     if path.join(k3_io::CONFIG_NAME).exists() {
-        let files = CheckpointFiles::open(path, &args.roots)?;
+        let files = CheckpointFiles::open(path, &roots(&args.roots)?)?;
         let shards = files.shards.iter().map(k3_formats::ReadAt::label);
         return Ok(shards.map(ToOwned::to_owned).collect());
     }

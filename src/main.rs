@@ -100,5 +100,6 @@ fn run(arguments: &Cli) -> Result<Exit, CliError> {
         Some(Command::Detokenize(args)) => commands::detokenize::run(args),
         Some(Command::Compare(args)) => commands::compare::run(args),
         Some(Command::Completions(args)) => commands::completions::run(args),
+        Some(Command::Man(args)) => commands::man::run(args),
     }
 }

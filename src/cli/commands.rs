@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
@@ -63,6 +63,9 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_help = help::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
+    /// Write the manual pages
+    #[command(after_help = help::MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 /// Which vocabulary to use.
@@ -164,6 +167,31 @@ pub(crate) struct CompletionsArgs {
     /// Which shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
+
+    /// For which program: k3 or k3-pack [default: k3]
+    #[arg(long, value_name = "PROGRAM", value_enum, default_value_t = Program::K3,
+        hide_default_value = true, hide_possible_values = true)]
+    pub program: Program,
+}
+
+/// A program of this package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Program {
+    /// This one.
+    K3,
+    /// The packer.
+    K3Pack,
+}
+
+/// Manual pages.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Existing directory for the pages, as in share/man/man1
+    ///
+    /// One for k3, one for k3-pack and one for each of their commands, named like
+    /// k3-bench-disk.1. Pages of these names are overwritten.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
 }
 
 /// What a run would reserve.

@@ -315,7 +315,13 @@ pub(super) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   k3 completions bash > ~/.local/share/bash-completion/completions/k3
   k3 completions zsh > ~/.zfunc/_k3
-  k3 completions fish > ~/.config/fish/completions/k3.fish";
+  k3 completions fish > ~/.config/fish/completions/k3.fish
+  k3 completions zsh --program k3-pack > ~/.zfunc/_k3-pack";
+
+pub(super) const MAN_EXAMPLES: &str = "\
+Examples:
+  k3 man ~/.local/share/man/man1
+  k3 man . && man -l k3-bench-disk.1";
 
 /// What `--version` adds to the name: all that results depend on, and what
 /// they do not.

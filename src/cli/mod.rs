@@ -18,6 +18,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use args::Cli;
+use commands::Program;
 
 /// What users of other engines call the command that k3 does not need.
 const GENERATE_NAMES: [&str; 3] = ["generate", "gen", "run"];
@@ -32,7 +33,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     if let Some(name) = first.as_deref().and_then(generate_name) {
         let text = format!(
             "there is no command `{name}`: k3 generates without one, as in\n\n    \
-             k3 fixtures/tiny --prompt hello"
+             k3 --prompt hello"
         );
         return Err(command().error(ErrorKind::InvalidSubcommand, text));
     }
@@ -49,6 +50,14 @@ fn generate_name(argument: &OsStr) -> Option<&str> {
 /// The definition of the command line, with the version's long form filled in.
 pub(crate) fn command() -> clap::Command {
     Cli::command().long_version(help::long_version())
+}
+
+/// The definition of a program's command line, the same on every machine.
+pub(crate) fn command_of(program: Program) -> clap::Command {
+    match program {
+        Program::K3 => Cli::command(),
+        Program::K3Pack => k3_pack::cli::Cli::command(),
+    }
 }
 
 #[cfg(test)]

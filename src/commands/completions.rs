@@ -13,7 +13,9 @@ use crate::stdout::Stdout;
 /// Standard output cannot be written.
 pub(crate) fn run(args: &CompletionsArgs) -> Result<Exit, CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut cli::command(), "k3", &mut script);
+    let mut command = cli::command_of(args.program);
+    let name = command.get_name().to_owned();
+    clap_complete::generate(args.shell, &mut command, name, &mut script);
     Stdout.write(&script)?;
     Ok(Exit::Done)
 }

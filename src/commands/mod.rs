@@ -10,6 +10,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod integrity;
 pub(crate) mod ladder;
+pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod presets;
 pub(crate) mod replay;
@@ -26,7 +27,7 @@ use crate::settings;
 /// Environment variable that names the checkpoint.
 pub(crate) const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 16] = [
+const COMMAND_NAMES: [&str; 17] = [
     "plan",
     "demo",
     "doctor",
@@ -42,6 +43,7 @@ const COMMAND_NAMES: [&str; 16] = [
     "detokenize",
     "compare",
     "completions",
+    "man",
     "help",
 ];
 /// Wrong letters up to which a name counts as mistyped.

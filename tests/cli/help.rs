@@ -4,10 +4,11 @@ use std::process::Stdio;
 
 use insta::assert_snapshot;
 
-use crate::common::{k3, program, run, stdout_of};
+use crate::common::{k3, program, refusal, run, stdout_of};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 16] = [
     "plan",
+    "demo",
     "doctor",
     "presets",
     "inspect",
@@ -21,6 +22,7 @@ const COMMANDS: [&str; 14] = [
     "detokenize",
     "compare",
     "completions",
+    "man",
 ];
 
 fn text(args: &[&str]) -> String {
@@ -56,6 +58,14 @@ fn help_of_measurements() {
 }
 
 #[test]
+fn help_of_the_built_in_model() {
+    for what in ["ladder", "path"] {
+        let name = format!("demo_{what}");
+        assert_snapshot!(name, text(&["demo", what, "--help"]));
+    }
+}
+
+#[test]
 fn help_fits_80_columns_and_names_every_command() {
     for args in [vec!["-h"], vec!["--help"]] {
         let help = text(&args);
@@ -67,8 +77,14 @@ fn help_fits_80_columns_and_names_every_command() {
         }
     }
     let below = MEASUREMENTS.map(|what| vec!["bench", what]);
+    let demo = [vec!["demo", "ladder"], vec!["demo", "path"]];
     let commands = COMMANDS.map(|command| vec![command]);
-    for command in [vec![]].into_iter().chain(commands).chain(below) {
+    for command in [vec![]]
+        .into_iter()
+        .chain(commands)
+        .chain(below)
+        .chain(demo)
+    {
         for flag in ["-h", "--help"] {
             let args = [&command[..], &[flag]].concat();
             for columns in ["80", "200"] {
@@ -160,6 +176,40 @@ fn completions_are_scripts() {
         let script = text(&["completions", shell]);
         assert!(script.contains(mark), "{shell}");
         assert!(script.contains("dump-logits"), "{shell}");
+        let packer = text(&["completions", shell, "--program", "k3-pack"]);
+        assert!(packer.contains("stripe-weights"), "{shell}");
     }
     assert_eq!(run(&["completions", "tcsh"]).status.code(), Some(2));
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_its_examples() {
+    let pages = tempfile::tempdir().unwrap();
+    let directory = pages.path().display().to_string();
+    stdout_of(&["man", &directory]);
+    let read = |name: &str| {
+        let path = pages.path().join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}"))
+    };
+    assert!(read("k3.1").contains("metrics\\-listen"));
+    let names = COMMANDS.map(|command| format!("k3-{command}.1"));
+    let below = MEASUREMENTS.map(|what| format!("k3-bench-{what}.1"));
+    let packer = ["synth", "trunk", "manifest"].map(|what| format!("k3-pack-{what}.1"));
+    for name in names.iter().chain(&below).chain(&packer) {
+        let page = read(name);
+        assert!(
+            page.starts_with(".ie") && page.contains(".TH k3"),
+            "{name}: {page}"
+        );
+        let needs_none = ["presets", "demo"]
+            .iter()
+            .any(|what| *name == format!("k3-{what}.1"));
+        assert!(page.contains("Examples") || needs_none, "{name}: {page}");
+    }
+    // Again, to the same bytes; and nowhere else.
+    let before = read("k3-plan.1");
+    stdout_of(&["man", &directory]);
+    assert_eq!(read("k3-plan.1"), before);
+    let said = refusal(3, &["man", "/no/such/directory"]);
+    assert!(said.contains("/no/such/directory"), "{said}");
 }

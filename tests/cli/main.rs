@@ -11,6 +11,7 @@ mod faults;
 mod generate;
 mod help;
 mod inspect;
+mod install;
 mod integrity;
 mod interrupt;
 mod ladder;

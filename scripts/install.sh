@@ -141,8 +141,8 @@ for page in "$stage"/man/*.1; do
 done
 
 printf 'installed k3 and k3-pack into %s\n' "$bin"
+# shellcheck disable=SC2016 # PATH is for the reader's shell
 case :${PATH:-}: in
     *":$prefix/bin:"*) ;;
-    # shellcheck disable=SC2016 # PATH is for the reader's shell
     *) printf 'add it to PATH: export PATH="%s:$PATH"\n' "$prefix/bin" ;;
 esac

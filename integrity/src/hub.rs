@@ -211,9 +211,10 @@ impl Hub {
     ) -> Result<(Vec<u8>, Option<String>), IntegrityError> {
         let mut retry = Retry::new(&self.retry);
         loop {
-            let asked = self.client.get(address, None).and_then(|answer| {
+            let go_on = || watch.go_on();
+            let asked = self.client.get(address, None, &go_on).and_then(|answer| {
                 let link = answer.header("link").and_then(next_link);
-                Ok((answer.small_body(ANSWER_BYTES_MAX)?, link))
+                Ok((answer.small_body(ANSWER_BYTES_MAX, &go_on)?, link))
             });
             match asked {
                 Ok(answer) => return Ok(answer),

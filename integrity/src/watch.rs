@@ -1,5 +1,7 @@
 //! Who looks on.
 
+use std::path::Path;
+
 /// Hears of progress and may stop the work; called from any thread.
 pub trait Watch: Send + Sync {
     /// Asked often; `false` ends the work soon.
@@ -15,6 +17,12 @@ pub trait Watch: Send + Sync {
 
     /// So many bytes have to be done again.
     fn undone(&self, _count: u64) {}
+
+    /// A file is begun that is of no use to anybody until [`Watch::finished`].
+    fn unfinished(&self, _path: &Path) {}
+
+    /// It is complete, or gone.
+    fn finished(&self, _path: &Path) {}
 
     /// Something a person should know.
     fn message(&self, _text: &str) {}

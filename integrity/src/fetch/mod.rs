@@ -128,7 +128,7 @@ pub fn fetch(
 ) -> Result<FetchSummary, IntegrityError> {
     assert!(settings.parallel > 0 && settings.part_bytes > 0);
     let started = Instant::now();
-    let endpoint = Address::parse(&settings.endpoint)?;
+    let endpoint = Address::base(&settings.endpoint)?;
     let client = Client::new(
         &settings.http,
         Some(endpoint.clone()),

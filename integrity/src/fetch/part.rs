@@ -1,6 +1,5 @@
 //! One part, over as many answers as it takes.
 
-use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::PoisonError;
 
@@ -144,13 +143,14 @@ fn request(run: &Run, job: &Job, range: Option<(u64, u64)>) -> Result<Answer, Ht
     };
     let known = redirected().clone();
     let Some(address) = known else {
-        let answer = run.client.get(&job.address, range)?;
+        let answer = run.client.get(&job.address, range, &|| run.go_on())?;
         if answer.address != job.address {
             *redirected() = Some(answer.address.clone());
         }
         return Ok(answer);
     };
-    run.client.get(&address, range).map_err(|error| {
+    let again = run.client.get(&address, range, &|| run.go_on());
+    again.map_err(|error| {
         // What the hub redirected to is good for some time only.
         *redirected() = None;
         match error {
@@ -217,13 +217,13 @@ fn copy(run: &Run, job: &Job, part: &mut Part, answer: &mut Answer) -> Result<()
         }
         let left = usize::try_from(part.end - part.begin).unwrap_or(usize::MAX);
         let room = left.min(BUFFER_BYTES);
-        let count = match answer.body.read(&mut buffer[..room]) {
+        let count = match answer.body.read(&mut buffer[..room], &|| run.go_on()) {
             Ok(0) => {
                 let reason = format!("the answer ended {left} bytes early");
                 return Err(broken(answer, reason).into());
             }
             Ok(count) => count,
-            Err(error) => return Err(broken(answer, error.to_string()).into()),
+            Err(error) => return Err(HttpError::broken(&answer.address, &error).into()),
         };
         if job.standing(part.epoch) == Standing::Former {
             return Err(Stop::Former);
@@ -234,7 +234,9 @@ fn copy(run: &Run, job: &Job, part: &mut Part, answer: &mut Answer) -> Result<()
         run.count(count as u64);
     }
     // A body of unstated length may go on behind what was asked for.
-    if answer.content_length().is_none() && matches!(answer.body.read(&mut buffer[..1]), Ok(1)) {
+    let is_stated = answer.content_length().is_some();
+    let mut next = || answer.body.read(&mut buffer[..1], &|| run.go_on());
+    if !is_stated && matches!(next(), Ok(1)) {
         // An answer to another question: none of it is taken.
         run.watch.undone(part.begin - first);
         part.begin = first;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::FetchSettings;
 use super::finish;
@@ -16,9 +16,6 @@ use crate::watch::Watch;
 
 /// How often a thread without work looks again, and the end is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long threads are waited for once all is to end: they may sit in a read
-/// that brings nothing.
-const END_WAIT: Duration = Duration::from_secs(3);
 
 /// What the threads of a download share.
 #[derive(Debug)]
@@ -128,17 +125,11 @@ impl Run {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until all threads have ended, or would not.
+    /// Until all threads have ended. None waits for a server that nobody wants to
+    /// hear any more.
     fn wait(&self) {
-        let mut ending: Option<Instant> = None;
         while self.running.load(Ordering::Acquire) > 0 {
             std::thread::sleep(LOOK_AGAIN);
-            if !self.go_on() {
-                let since = *ending.get_or_insert_with(Instant::now);
-                if since.elapsed() > END_WAIT {
-                    return;
-                }
-            }
         }
     }
 

@@ -61,6 +61,23 @@ impl Address {
         })
     }
 
+    /// Reads the address of a place that has files, to which names are added.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`], and [`HttpError::Address`] with a query or a fragment:
+    /// they could not be asked for with every file.
+    pub(crate) fn base(given: &str) -> Result<Self, HttpError> {
+        let address = Self::parse(given)?;
+        if given.contains(['?', '#']) {
+            return Err(HttpError::Address {
+                given: address.to_string(),
+                reason: "names are added to this address, so it ends before any ? or #",
+            });
+        }
+        Ok(address)
+    }
+
     /// Where a redirect from here leads.
     ///
     /// # Errors
@@ -190,6 +207,23 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_place_of_files_has_no_query_and_shows_none() {
+        assert_eq!(Address::base("http://h/a").unwrap(), parse("http://h/a"));
+        for wrong in [
+            "http://h/a?sig=secret",
+            "http://h?secret",
+            "http://h/#secret",
+        ] {
+            let said = Address::base(wrong).unwrap_err().to_string();
+            assert!(
+                said.contains("http://h") && !said.contains("secret"),
+                "{said}"
+            );
+        }
+        Address::base("http://me:secret@h/").unwrap_err();
     }
 
     #[test]

@@ -8,9 +8,12 @@ use ureq::Agent;
 use ureq::http::HeaderMap;
 use ureq::http::header;
 
+use super::patient::{self, Body, GoOn};
 use super::retry::parse_retry_after;
 use super::{Address, HttpError};
 
+/// Bytes of a small body that are taken at once.
+const SMALL_BYTES: usize = 16 << 10;
 /// Redirects followed for one request.
 const REDIRECTS_MAX: u32 = 10;
 
@@ -66,9 +69,6 @@ pub struct Client {
     token: Option<Token>,
 }
 
-/// A body being read.
-pub(crate) type Reader = Box<dyn Read + Send>;
-
 /// An answer whose head has come.
 pub(crate) struct Answer {
     /// 200, 206, …
@@ -76,7 +76,13 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     /// Where it came from, after redirects.
     pub(crate) address: Address,
-    pub(crate) body: Reader,
+    pub(crate) body: Body,
+}
+
+/// What comes before the body.
+struct Head {
+    status: u16,
+    headers: HeaderMap,
 }
 
 impl fmt::Debug for Answer {
@@ -111,20 +117,24 @@ impl Answer {
     /// # Errors
     ///
     /// A connection that breaks, and more than `limit` bytes.
-    pub(crate) fn small_body(mut self, limit: u64) -> Result<Vec<u8>, HttpError> {
+    pub(crate) fn small_body(mut self, limit: u64, go_on: GoOn<'_>) -> Result<Vec<u8>, HttpError> {
         let stated = self.content_length();
-        let mut bytes = Vec::new();
-        let read = (&mut self.body).take(limit + 1).read_to_end(&mut bytes);
         let url = self.address.to_string();
-        let found = bytes.len() as u64;
-        if found > limit {
-            let reason = format!("an answer of more than {limit} bytes");
-            return Err(HttpError::Answer { url, reason });
+        let mut bytes = Vec::new();
+        let mut buffer = vec![0; SMALL_BYTES];
+        loop {
+            let read = self.body.read(&mut buffer, go_on);
+            let count = read.map_err(|error| HttpError::broken(&self.address, &error))?;
+            if count == 0 {
+                break;
+            }
+            bytes.extend_from_slice(&buffer[..count]);
+            if bytes.len() as u64 > limit {
+                let reason = format!("an answer of more than {limit} bytes");
+                return Err(HttpError::Answer { url, reason });
+            }
         }
-        read.map_err(|error| HttpError::Connection {
-            url: url.clone(),
-            reason: error.to_string(),
-        })?;
+        let found = bytes.len() as u64;
         match stated {
             Some(stated) if stated != found => {
                 let reason = format!("{found} bytes came of {stated} announced");
@@ -170,10 +180,12 @@ impl Client {
         &self,
         address: &Address,
         range: Option<(u64, u64)>,
+        go_on: GoOn<'_>,
     ) -> Result<Answer, HttpError> {
+        let asked = address;
         let mut address = address.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let answer = self.ask(&address, range)?;
+            let answer = self.ask_while(&address, range, go_on)?;
             match answer.status {
                 200 | 206 => return Ok(answer),
                 301 | 302 | 303 | 307 | 308 => {
@@ -190,6 +202,7 @@ impl Client {
                         url: address.to_string(),
                         status,
                         retry_after: retry_after.and_then(parse_retry_after),
+                        sent_from: (!address.same_origin(asked)).then(|| asked.to_string()),
                     });
                 }
             }
@@ -200,7 +213,28 @@ impl Client {
         })
     }
 
-    fn ask(&self, address: &Address, range: Option<(u64, u64)>) -> Result<Answer, HttpError> {
+    fn ask_while(
+        &self,
+        address: &Address,
+        range: Option<(u64, u64)>,
+        go_on: GoOn<'_>,
+    ) -> Result<Answer, HttpError> {
+        let (client, at) = (self.clone(), address.clone());
+        let asked = patient::ask(go_on, move || client.ask(&at, range));
+        let (head, body) = asked.map_err(|error| HttpError::broken(address, &error))??;
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            address: address.clone(),
+            body,
+        })
+    }
+
+    fn ask(
+        &self,
+        address: &Address,
+        range: Option<(u64, u64)>,
+    ) -> Result<(Head, Box<dyn Read + Send>), HttpError> {
         let mut request = self
             .agent
             .get(address.full())
@@ -224,12 +258,11 @@ impl Client {
                 reason: "the answer is compressed, which was not asked for".to_owned(),
             });
         }
-        Ok(Answer {
+        let head = Head {
             status: parts.status.as_u16(),
             headers: parts.headers,
-            address: address.clone(),
-            body: Box::new(body.into_reader()),
-        })
+        };
+        Ok((head, Box::new(body.into_reader())))
     }
 }
 

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `address` | addresses: where they lead, and how they are shown |
 //! | `client` | one request with its redirects |
+//! | `patient` | waiting, for as long as somebody wants to |
 //! | `ranges` | whether an answer is the range that was asked for |
 //! | `retry` | trying again, a bounded number of times |
 
 mod address;
 mod client;
+mod patient;
 mod ranges;
 mod retry;
 
@@ -35,7 +37,10 @@ pub enum HttpError {
         reason: String,
     },
     /// An answer that says no.
-    #[error("{url}: the server answers {status}{}{}", after(*retry_after), hint(*status))]
+    #[error(
+        "{url}: the server answers {status}{}{}", after(*retry_after),
+        hint(*status, sent_from.as_deref())
+    )]
     Status {
         /// What was asked for.
         url: String,
@@ -43,6 +48,8 @@ pub enum HttpError {
         status: u16,
         /// How long it asks to be left alone.
         retry_after: Option<Duration>,
+        /// The address that redirected to this other server, if one did.
+        sent_from: Option<String>,
     },
     /// An answer that is not to the question.
     #[error("{url}: {reason}")]
@@ -92,15 +99,29 @@ fn after(retry_after: Option<Duration>) -> String {
     })
 }
 
-fn hint(status: u16) -> &'static str {
-    match status {
-        401 | 403 => "; if access needs a permission, put a token that has it into HF_TOKEN",
-        404 => "; check repository, revision and address",
-        _ => "",
+/// What may help. Another server than the one asked never gets the token, and
+/// what it refuses is not for who asked to mend.
+fn hint(status: u16, sent_from: Option<&str>) -> String {
+    match (status, sent_from) {
+        (_, Some(from)) => format!("; {from} redirected there"),
+        (401 | 403, None) => {
+            "; if access needs a permission, put a token that has it into HF_TOKEN".to_owned()
+        }
+        (404, None) => "; check repository, revision and address".to_owned(),
+        _ => String::new(),
     }
 }
 
 impl HttpError {
+    /// A connection that broke, was silent for too long, or is not wanted any
+    /// more.
+    pub(crate) fn broken(address: &Address, error: &std::io::Error) -> Self {
+        Self::Connection {
+            url: address.to_string(),
+            reason: error.to_string(),
+        }
+    }
+
     /// Whether another try may succeed.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
@@ -123,7 +144,9 @@ impl HttpError {
     pub(crate) fn is_of_one_file(&self) -> bool {
         match self {
             Self::Exhausted { last, .. } => matches!(**last, Self::Answer { .. }),
-            Self::Status { status, .. } => !matches!(status, 401 | 403),
+            Self::Status {
+                status, sent_from, ..
+            } => sent_from.is_some() || !matches!(status, 401 | 403),
             Self::Connection { .. } | Self::Patience { .. } => false,
             _ => true,
         }

@@ -61,6 +61,10 @@ impl<'a> Retry<'a> {
         error: HttpError,
         watch: &dyn Watch,
     ) -> Result<(), IntegrityError> {
+        // Whatever it was: nobody waits for another try.
+        if !watch.go_on() {
+            return Err(IntegrityError::Interrupted);
+        }
         if !error.is_passing() {
             return Err(error.into());
         }
@@ -195,6 +199,7 @@ mod tests {
             url: "u".to_owned(),
             status,
             retry_after,
+            sent_from: None,
         };
         for code in [400, 401, 403, 404, 416] {
             Retry::new(&settings)

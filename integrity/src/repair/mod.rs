@@ -38,13 +38,22 @@ pub struct RepairSettings {
     /// What proves who asks; goes to the hub alone.
     pub token: Option<Token>,
     /// What is bad, if it is known: else everything is checked first.
-    pub bad: Option<CheckReport>,
+    pub bad: Option<BadList>,
     /// Only tell what would be done.
     pub dry_run: bool,
     /// How long to wait.
     pub http: HttpSettings,
     /// How often to try.
     pub retry: RetrySettings,
+}
+
+/// What a check has found, and where that was read.
+#[derive(Debug, Clone)]
+pub struct BadList {
+    /// The file.
+    pub path: PathBuf,
+    /// What it says.
+    pub report: CheckReport,
 }
 
 /// A range and what became of it.
@@ -119,7 +128,7 @@ pub fn repair(
     }
     let origin = Origin::new(settings)?;
     let report = match &settings.bad {
-        Some(report) => report.clone(),
+        Some(list) => list.report.clone(),
         None => {
             watch.phase("checking", check.selected_bytes());
             let report = check.run(watch)?;
@@ -129,7 +138,17 @@ pub fn repair(
             report
         }
     };
-    let bad = plan::ranges(&check, &report)?;
+    let bad = plan::ranges(&check, &report).map_err(|reason| {
+        // Only a list from outside can be of another manifest.
+        let path = settings
+            .bad
+            .as_ref()
+            .map_or(&settings.model, |list| &list.path);
+        IntegrityError::Report {
+            path: path.clone(),
+            reason,
+        }
+    })?;
     watch.phase("repairing", bad.iter().map(|range| range.bytes).sum());
     let mut patcher = patch::Patcher::new(&check, settings, &origin, watch);
     let mut ranges = Vec::with_capacity(bad.len());

@@ -20,17 +20,17 @@ impl Origin {
     /// Neither, or what is no address.
     pub(super) fn new(settings: &RepairSettings) -> Result<Self, IntegrityError> {
         let base = match &settings.from {
-            Some(from) => Address::parse(from)?,
+            Some(from) => Address::base(from)?,
             None => {
                 let record = FetchRecord::read(&settings.model)?;
                 let record = record.ok_or_else(|| IntegrityError::NoOrigin {
                     directory: settings.model.clone(),
                 })?;
                 let path = format!("{}/resolve/{}", record.repo, record.commit);
-                Address::parse(&record.endpoint)?.join(&path)
+                Address::base(&record.endpoint)?.join(&path)
             }
         };
-        let endpoint = Address::parse(&settings.endpoint)?;
+        let endpoint = Address::base(&settings.endpoint)?;
         Ok(Self {
             base,
             client: Client::new(&settings.http, Some(endpoint), settings.token.clone()),

@@ -1,7 +1,7 @@
 //! One range: fetched aside, compared, written, compared again.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -35,12 +35,23 @@ pub(super) struct Patcher<'a> {
 }
 
 /// Removed whatever happens.
-struct Aside(PathBuf);
+struct Aside<'w> {
+    path: PathBuf,
+    watch: &'w dyn Watch,
+}
 
-impl Drop for Aside {
+impl<'w> Aside<'w> {
+    fn new(path: PathBuf, watch: &'w dyn Watch) -> Self {
+        watch.unfinished(&path);
+        Self { path, watch }
+    }
+}
+
+impl Drop for Aside<'_> {
     fn drop(&mut self) {
         // What refuses to go is overwritten the next time.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
+        self.watch.finished(&self.path);
     }
 }
 
@@ -92,11 +103,11 @@ impl<'a> Patcher<'a> {
             let reason = format!("the file ends at {now}, and what lies between could not be had");
             return Ok(Fate::Left(reason));
         }
-        let aside = Aside(beside(&path, &format!("{begin}.repair")));
+        let aside = Aside::new(beside(&path, &format!("{begin}.repair")), self.watch);
         let address = self.origin.file(&file.name);
         let mut left = String::new();
         for _ in 0..FETCHES_MAX {
-            let found = match self.fetch(&address, (begin, end), file.bytes, &aside.0) {
+            let found = match self.fetch(&address, (begin, end), file.bytes, &aside.path) {
                 Ok(found) => found,
                 Err(IntegrityError::Http(error)) if error.is_of_one_file() => {
                     return Ok(Fate::Left(error.to_string()));
@@ -104,7 +115,8 @@ impl<'a> Patcher<'a> {
                 Err(error) => return Err(error),
             };
             if found == range.hash {
-                write(&aside.0, &path, begin).map_err(IntegrityError::writing(&path, "write"))?;
+                write(&aside.path, &path, begin)
+                    .map_err(IntegrityError::writing(&path, "write"))?;
                 let again = hash_at(&path, begin, range.bytes, self.watch)?;
                 return Ok(if again == Some(range.hash) {
                     Fate::Mended
@@ -156,7 +168,8 @@ impl<'a> Patcher<'a> {
         let mut at = begin;
         while at < end {
             let from = at;
-            let answer = self.origin.client.get(address, Some((at, end)));
+            let go_on = || self.watch.go_on();
+            let answer = self.origin.client.get(address, Some((at, end)), &go_on);
             let result = match answer {
                 Ok(answer) => match range_answer(&answer, (at, end), file_bytes) {
                     Err(error) => Err(error),
@@ -206,13 +219,14 @@ impl<'a> Patcher<'a> {
                 return Err(IntegrityError::Interrupted);
             }
             let left = usize::try_from(end - *at).unwrap_or(usize::MAX);
-            let count = match answer.body.read(&mut buffer[..left.min(BUFFER_BYTES)]) {
+            let room = &mut buffer[..left.min(BUFFER_BYTES)];
+            let count = match answer.body.read(room, &|| self.watch.go_on()) {
                 Ok(0) => {
                     let reason = format!("the answer ended {left} bytes early");
                     return Ok(Err(broken(&answer, reason)));
                 }
                 Ok(count) => count,
-                Err(error) => return Ok(Err(broken(&answer, error.to_string()))),
+                Err(error) => return Ok(Err(HttpError::broken(&answer.address, &error))),
             };
             digest.update(&buffer[..count]);
             out.write_all_at(&buffer[..count], *at - begin)

@@ -1,9 +1,6 @@
 //! Which ranges.
 
-use std::path::Path;
-
 use crate::check::{BadKind, BadRange, Check, CheckReport, REPORT_VERSION};
-use crate::error::IntegrityError;
 
 /// A range that was called bad.
 #[derive(Debug, Clone)]
@@ -22,23 +19,19 @@ pub(super) struct Wanted {
 /// # Errors
 ///
 /// Ranges that are not the manifest's.
-pub(super) fn ranges(check: &Check, report: &CheckReport) -> Result<Vec<Wanted>, IntegrityError> {
-    let fault = |reason| IntegrityError::Report {
-        path: Path::new(&report.model).to_owned(),
-        reason,
-    };
+pub(super) fn ranges(check: &Check, report: &CheckReport) -> Result<Vec<Wanted>, String> {
     if report.version != REPORT_VERSION {
         let reason = format!(
             "version {}, but this program reads {REPORT_VERSION}",
             report.version
         );
-        return Err(fault(reason));
+        return Err(reason);
     }
     let basis = check.basis();
     let mut wanted = Vec::new();
     for bad in &report.bad {
         let file = basis.files.iter().position(|file| file.name == bad.file);
-        let file = file.ok_or_else(|| fault(format!("the manifest has no file {:?}", bad.file)))?;
+        let file = file.ok_or_else(|| format!("the manifest has no file {:?}", bad.file))?;
         let numbers = basis.ranges_of(file);
         if bad.kind == BadKind::Long {
             wanted.push(Wanted {
@@ -72,7 +65,7 @@ pub(super) fn ranges(check: &Check, report: &CheckReport) -> Result<Vec<Wanted>,
                 "the manifest has no range of {} bytes at {} of {}",
                 bad.bytes, bad.offset, bad.file
             );
-            return Err(fault(reason));
+            return Err(reason);
         }
     }
     wanted.sort_by_key(|wanted| (wanted.file, wanted.bad.offset));

@@ -244,6 +244,23 @@ fn an_expired_redirect_is_asked_for_again() {
 }
 
 #[test]
+fn a_refusal_where_the_hub_redirected_to_is_not_for_a_token_to_mend() {
+    let (hub, store) = (hub(), hub());
+    hub.redirect_to(&store);
+    let (name, _) = largest();
+    store.misbehave(&name, 0, 1000, HubFault::Status(403, None));
+    let dir = tempfile::tempdir().unwrap();
+    let (summary, _) = run(&settings(&hub, dir.path()));
+    let said = summary.unwrap_err().to_string();
+    assert!(
+        said.contains("403") && said.contains("redirected there"),
+        "{said}"
+    );
+    assert!(!said.contains("HF_TOKEN"), "{said}");
+    assert!(said.contains(&hub.endpoint()), "{said}");
+}
+
+#[test]
 fn a_file_that_changes_in_the_middle_begins_anew() {
     for after in [0, 2] {
         let hub = hub();

@@ -4,4 +4,5 @@ mod check;
 mod faults;
 mod fetch;
 mod repair;
+mod silence;
 mod support;

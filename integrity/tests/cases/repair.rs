@@ -3,7 +3,8 @@
 use std::fs;
 
 use k3_formats::manifest::{MANIFEST_NAME, RangeContent};
-use k3_integrity::repair::{Fate, repair};
+use k3_integrity::check::CheckReport;
+use k3_integrity::repair::{BadList, Fate, repair};
 use k3_integrity::{IntegrityError, Silent};
 use k3_testkit::hub::HubFault;
 
@@ -54,7 +55,7 @@ fn a_known_list_is_looked_at_again_before_anything_is_written() {
     // One of them is good by now.
     flip(&shard(dir.path(), 3), 40_000);
     let mut settings = repair_settings(&hub, dir.path());
-    settings.bad = Some(report.clone());
+    settings.bad = Some(listed(report.clone()));
     settings.dry_run = true;
     let summary = repair(&settings, &Silent).unwrap();
     let fates: Vec<_> = summary
@@ -82,9 +83,18 @@ fn a_known_list_is_looked_at_again_before_anything_is_written() {
             1 => wrong.bad[0].file = "../../etc/passwd".to_owned(),
             _ => wrong.version = 9,
         }
-        settings.bad = Some(wrong);
+        settings.bad = Some(listed(wrong));
         let error = repair(&settings, &Silent).unwrap_err();
         assert!(matches!(error, IntegrityError::Report { .. }), "{error}");
+        assert!(error.to_string().contains("found.json"), "{error}");
+    }
+}
+
+/// A list that was read from a file.
+fn listed(report: CheckReport) -> BadList {
+    BadList {
+        path: "found.json".into(),
+        report,
     }
 }
 
@@ -153,12 +163,31 @@ fn breaks_on_the_way_are_gone_on_with() {
 }
 
 #[test]
+fn an_address_with_a_query_is_no_place_of_files() {
+    let (hub, dir) = (hub(), checkpoint());
+    for more in ["?signature=secret", "#secret"] {
+        let mut settings = repair_settings(&hub, dir.path());
+        settings.from = Some(hub.files_address() + more);
+        let said = repair(&settings, &Silent).unwrap_err().to_string();
+        assert!(
+            said.contains("any ? or #") && !said.contains("secret"),
+            "{said}"
+        );
+    }
+    let mut of_hub = settings(&hub, dir.path());
+    of_hub.endpoint += "/?a=b";
+    let said = run(&of_hub).0.unwrap_err().to_string();
+    assert!(said.contains("any ? or #"), "{said}");
+    assert!(hub.log().is_empty());
+}
+
+#[test]
 fn an_interruption_leaves_good_ranges_good() {
     let (hub, dir) = (hub(), checkpoint());
     let good = contents(dir.path());
     fs::remove_file(shard(dir.path(), 2)).unwrap();
     let mut settings = repair_settings(&hub, dir.path());
-    settings.bad = Some(check(dir.path()));
+    settings.bad = Some(listed(check(dir.path())));
     let notes = Notes {
         stop_after: Some(50_000),
         ..Notes::default()

@@ -1,12 +1,14 @@
 //! Progress on a terminal, and Ctrl-C.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use k3_integrity::Watch;
 use k3_runtime::Cancel;
 
+use crate::interrupt;
 use crate::render::escape;
 use crate::render::progress::Progress;
 
@@ -66,6 +68,14 @@ impl Watch for Onlooker {
     fn undone(&self, count: u64) {
         let former = self.done.fetch_sub(count, Ordering::Relaxed);
         self.show(former.saturating_sub(count));
+    }
+
+    fn unfinished(&self, path: &Path) {
+        interrupt::note_unfinished(path);
+    }
+
+    fn finished(&self, path: &Path) {
+        interrupt::forget_unfinished(path);
     }
 
     fn message(&self, text: &str) {

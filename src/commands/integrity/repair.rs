@@ -4,9 +4,8 @@ use std::path::Path;
 
 use k3_config::Bytes;
 use k3_integrity::IntegrityError;
-use k3_integrity::check::CheckReport;
 use k3_integrity::http::{HttpSettings, RetrySettings};
-use k3_integrity::repair::{Fate, RepairSettings, RepairSummary, Repaired, repair};
+use k3_integrity::repair::{BadList, Fate, RepairSettings, RepairSummary, Repaired, repair};
 use k3_runtime::Cancel;
 
 use super::onlooker::Onlooker;
@@ -63,13 +62,16 @@ pub(crate) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
     })
 }
 
-fn read_report(path: &Path) -> Result<CheckReport, CliError> {
+fn read_report(path: &Path) -> Result<BadList, CliError> {
     let bytes = read_bytes(path, InputKind::FINDINGS)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        let reason = error.to_string();
-        let path = path.to_owned();
-        IntegrityError::Report { path, reason }.into()
-    })
+    let path = path.to_owned();
+    match serde_json::from_slice(&bytes) {
+        Ok(report) => Ok(BadList { path, report }),
+        Err(error) => {
+            let reason = error.to_string();
+            Err(IntegrityError::Report { path, reason }.into())
+        }
+    }
 }
 
 /// What was done, as text.
@@ -115,5 +117,11 @@ fn show(summary: &RepairSummary) -> String {
             summary.seconds
         )
     });
+    if mended > 0 {
+        text.push_str(
+            "A packed trunk that was made from the bad bytes has them still: compare it\n\
+             with `k3-pack trunk MODEL OUT --verify`, or pack it again.\n",
+        );
+    }
     text
 }

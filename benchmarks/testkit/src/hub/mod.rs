@@ -164,7 +164,12 @@ impl Hub {
 
     /// Redirects large files to another hub, as hubs do.
     pub fn redirect_to(&self, other: &Self) {
-        self.state().redirect = Some(other.files_address());
+        self.redirect_to_address(&other.files_address());
+    }
+
+    /// The same, to whatever lies below `address`.
+    pub fn redirect_to_address(&self, address: &str) {
+        self.state().redirect = Some(address.to_owned());
     }
 
     /// Asks for a token.

@@ -6,6 +6,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use k3_io::rename_to_disk;
+
 use crate::error::CliError;
 use crate::interrupt::{forget_unfinished, note_unfinished};
 
@@ -153,7 +155,7 @@ impl OutputFile {
             output.writer.flush()?;
             if let Some(unfinished) = &output.unfinished {
                 output.writer.get_ref().sync_all()?;
-                fs::rename(unfinished, &output.target)?;
+                rename_to_disk(unfinished, &output.target)?;
             }
             Ok(())
         };

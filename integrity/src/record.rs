@@ -1,10 +1,9 @@
 //! What was fetched, from where, and which hashes the files were published with.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
-use k3_io::{IoError, read_small};
+use k3_io::{IoError, read_small, replace_file};
 use serde::{Deserialize, Serialize};
 
 use crate::error::IntegrityError;
@@ -109,7 +108,7 @@ impl FetchRecord {
         let path = directory.join(RECORD_NAME);
         let mut text = serde_json::to_string_pretty(self).expect("plain data serialises");
         text.push('\n');
-        write_atomically(&path, text.as_bytes()).map_err(IntegrityError::writing(path, "write"))
+        replace_file(&path, text.as_bytes()).map_err(IntegrityError::writing(path, "write"))
     }
 
     /// The entry of a path.
@@ -127,24 +126,6 @@ impl FetchRecord {
             Err(place) => self.files.insert(place, file),
         }
     }
-}
-
-/// Writes beside `path`, to the disk, and renames.
-fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = beside(path, "partial");
-    let mut file = File::create(&partial)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&partial, path)
-}
-
-/// A hidden name beside `path`.
-pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".");
-    name.push(ending);
-    path.with_file_name(name)
 }
 
 /// Whether `path` stays inside the directory it is joined to.
@@ -214,7 +195,7 @@ mod tests {
         let error = FetchRecord::read(dir.path()).unwrap_err().to_string();
         assert!(error.contains("version 2"), "{error}");
         for text in ["{", "{}", "[]", "{\"version\":1,\"x\":2}"] {
-            fs::write(dir.path().join(RECORD_NAME), text).unwrap();
+            std::fs::write(dir.path().join(RECORD_NAME), text).unwrap();
             FetchRecord::read(dir.path()).unwrap_err();
         }
     }

@@ -16,6 +16,7 @@
 //! | [`CheckpointFiles`] | the files of a checkpoint directory |
 //! | [`TrunkFiles`] | the files of a packed trunk |
 //! | [`read_small`] | a whole file, up to a limit |
+//! | [`replace_file`] | a small file, complete or not at all |
 //!
 //! Weights take another way than headers and small files: direct reads into
 //! long-lived memory, several requests at a time.
@@ -85,6 +86,7 @@ pub mod numa;
 mod probe;
 #[cfg(any(test, feature = "testing"))]
 mod refusal;
+mod replace;
 mod trunk;
 mod units;
 mod window;
@@ -118,5 +120,6 @@ pub use probe::{
 };
 #[cfg(feature = "testing")]
 pub use refusal::{UringCall, refuse_affinity, refuse_io_uring, refuse_preads};
+pub use replace::{beside, rename_to_disk, replace_file};
 pub use trunk::{PARTIAL_ENDING, TrunkFiles};
 pub use window::{AlignedWindow, DioAlignment};

@@ -1,12 +1,12 @@
 //! The hash of a file that has come, and its name.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k3_io::{
     DirectFile, DirectPolicy, EngineError, FileId, FileTable, HashKind, HashSettings, HashSink,
-    Segment, hash_ranges, read_small,
+    Segment, hash_ranges, read_small, rename_to_disk,
 };
 use sha1::Digest as _;
 
@@ -45,8 +45,7 @@ pub(super) fn finish(run: &Run, job: &Job) -> Result<(), IntegrityError> {
     let name = || -> std::io::Result<()> {
         let parent = directory_of(&job.target);
         fs::create_dir_all(parent)?;
-        fs::rename(&job.part, &job.target)?;
-        File::open(parent)?.sync_all()
+        rename_to_disk(&job.part, &job.target)
     };
     name().map_err(IntegrityError::writing(
         &job.target,

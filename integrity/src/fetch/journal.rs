@@ -9,6 +9,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use k3_io::replace_file;
+
 use crate::hub::HubFile;
 
 /// Longest journal that is read: a million ranges.
@@ -124,11 +126,7 @@ impl Journal {
         for (begin, end) in &done.ranges {
             text.push_str(&format!("done {begin} {end}\n"));
         }
-        let partial = path.with_extension("journal-new");
-        let mut file = File::create(&partial)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&partial, path)?;
+        replace_file(path, text.as_bytes())?;
         Ok(Self(OpenOptions::new().append(true).open(path)?))
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use k3_formats::manifest::hex;
-use k3_io::{Digest, HashKind};
+use k3_io::{Digest, HashKind, beside};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::origin::Origin;
@@ -15,7 +15,6 @@ use super::{Fate, RepairSettings};
 use crate::check::{Check, Place, directory_of};
 use crate::error::IntegrityError;
 use crate::http::{Address, Answer, HttpError, RangeAnswer, Retry, range_answer};
-use crate::record::beside;
 use crate::watch::Watch;
 
 /// Bytes read or written at once.

@@ -1,13 +1,13 @@
 //! Hashing a checkpoint, and writing what came of it.
 
-use std::fs::{self, File};
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use k3_formats::Manifest;
-use k3_io::{EngineError, HashKind, HashSettings, HashSink, HashSummary, hash_ranges};
+use k3_io::{
+    EngineError, HashKind, HashSettings, HashSink, HashSummary, hash_ranges, replace_file,
+};
 
 use super::job::ManifestJob;
 use crate::error::PackError;
@@ -122,28 +122,15 @@ impl HashSink for Sink<'_> {
     }
 }
 
-/// Writes beside `out`, to the disk, and renames. The length of the file.
+/// Writes the manifest under its name: complete or not at all. The length of the
+/// file.
 fn write(manifest: &Manifest, out: &Path) -> Result<u64, PackError> {
-    let mut name = std::ffi::OsString::from(".");
-    let fail = |action| PackError::writing(out, action);
-    name.push(out.file_name().ok_or_else(|| PackError::BadTarget {
-        path: out.to_owned(),
-    })?);
-    name.push(".partial");
-    let partial = out.with_file_name(name);
-    let bytes = manifest.to_bytes();
-    let written = File::create(&partial).and_then(|mut file| {
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&partial, out)
-    });
-    if let Err(error) = written {
-        // The report is about the first failure.
-        let _ = fs::remove_file(&partial);
-        return Err(fail("write")(error));
+    if out.file_name().is_none() {
+        return Err(PackError::BadTarget {
+            path: out.to_owned(),
+        });
     }
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = File::open(parent.unwrap_or(Path::new("."))).and_then(|file| file.sync_all());
-    directory.map_err(fail("write to the disk"))?;
+    let bytes = manifest.to_bytes();
+    replace_file(out, &bytes).map_err(PackError::writing(out, "write"))?;
     Ok(bytes.len() as u64)
 }

@@ -50,7 +50,15 @@ fn run(command: &mut Command) -> (i32, String, String) {
         stderr,
     } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
+    let said = [text(stdout), text(stderr)];
+    // Results within 80 columns, but for a line that one name fills and for JSON.
+    for line in said[0].lines() {
+        let is_name = line.split(' ').any(|word| word.len() > 50);
+        let is_json = line.trim_start().starts_with(['"', '{', '}']);
+        assert!(line.chars().count() <= 80 || is_name || is_json, "{line}");
+    }
+    let [stdout, stderr] = said;
+    (status.code().unwrap(), stdout, stderr)
 }
 
 fn make_manifest(model: &Path) {

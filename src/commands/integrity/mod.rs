@@ -15,11 +15,13 @@ pub(crate) mod verify;
 use k3_integrity::check::{BadKind, BadRange};
 
 use crate::render::escape;
+use crate::render::wrap::wrap;
 
 /// Ranges that are listed for a person.
 const LISTED_MAX: usize = 40;
 
-/// A bad range in two lines.
+/// A bad range: its place, what it holds, and `more`, within the width of a
+/// terminal.
 fn shown(bad: &BadRange, more: &str) -> String {
     let what = match bad.kind {
         BadKind::Mismatch => "other bytes",
@@ -37,11 +39,11 @@ fn shown(bad: &BadRange, more: &str) -> String {
         bad.file, bad.offset, bad.bytes
     );
     let content = format!("{}{detail}{more}", bad.content);
-    format!(
+    wrap(&format!(
         "  {}\n    {}\n",
         escape::line(&place),
         escape::line(&content)
-    )
+    ))
 }
 
 /// Some of a list, and how many more there are.

@@ -14,7 +14,8 @@ use crate::commands::{named_model_path, roots};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
-use crate::render::{short_bytes, short_rate, table};
+use crate::render::wrap::wrap;
+use crate::render::{escape, short_bytes, short_rate, table};
 use crate::stdout::Stdout;
 
 /// Compares, and tells what is bad.
@@ -119,7 +120,7 @@ fn show(report: &CheckReport) -> String {
         text.push_str(&format!("\n`{command}` fetches what is bad again\n"));
     }
     for note in &report.notes {
-        text.push_str(&format!("note: {}\n", crate::render::escape::line(note)));
+        text.push_str(&wrap(&format!("note: {}\n", escape::line(note))));
     }
     text
 }

@@ -558,6 +558,10 @@ impl CliError {
             Self::NotWritable { path, .. } if path == Path::new(STDOUT) => {
                 "check that what it goes to has room"
             }
+            Self::Integrity(IntegrityError::NotWritable { .. }) => {
+                "see that it may be written and has room, and run the same command again: what \
+                 is complete by now stays"
+            }
             Self::NotWritable { .. } => {
                 "check that the directory exists, may be written and has room"
             }

@@ -342,6 +342,35 @@ fn a_download_that_is_killed_goes_on() {
     assert_eq!(ended("-KILL").0, None);
 }
 
+/// A file system that takes no more bytes, whatever it had promised before.
+#[test]
+fn a_disk_that_takes_no_more_is_told_and_the_download_goes_on() {
+    let hub = Hub::start(&files());
+    let dir = tempfile::tempdir().unwrap();
+    let inner = k3(&hub);
+    let mut limited = Command::new("sh");
+    // 51,200 bytes a file; a write beyond is an error instead of a signal.
+    let script = "ulimit -f 100; trap '' XFSZ; exec \"$0\" \"$@\"";
+    limited.args(["-c", script]).arg(inner.get_program());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let (code, _, stderr) = run(limited.arg("fetch").arg(HUB_REPO).arg(dir.path()));
+    assert_eq!(code, 3, "{stderr}");
+    let place = dir.path().display().to_string();
+    for part in [&*place, "safetensors", "cannot write", "way out"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    let (code, _, stderr) = run(k3(&hub).arg("fetch").arg(HUB_REPO).arg(dir.path()));
+    assert_eq!(code, 0, "{stderr}");
+    for file in files() {
+        assert!(std::fs::read(dir.path().join(&file.name)).unwrap() == file.bytes);
+    }
+}
+
 #[test]
 fn refusals_name_the_way_out() {
     let hub = Hub::start(&files());

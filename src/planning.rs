@@ -290,7 +290,7 @@ pub(crate) fn effective(
     settings: &Settings,
     budget: &MemoryBudget,
     threads: usize,
-    block_bytes: u64,
+    block_bytes: Sourced<Bytes>,
 ) -> Settings {
     let mut settings = settings.clone();
     let count = |value: u64| u32::try_from(value).ok().and_then(PositiveCount::new);
@@ -299,7 +299,7 @@ pub(crate) fn effective(
     if settings.threads.is_none() {
         settings.threads = count(threads as u64).map(Sourced::default_value);
     }
-    settings.block_bytes.value = Bytes(block_bytes);
+    settings.block_bytes = block_bytes;
     settings
 }
 

@@ -11,6 +11,7 @@ use k3_actors::{ActorError, Supervisor};
 use k3_config::{CachePolicy, Pins};
 use k3_formats::trunk::Codec;
 use k3_io::EnginePreference;
+use k3_kernels::Isa;
 use k3_models::{LogitRows, ModelFamily as _};
 use k3_runtime::{Cancel, Checksums, ComputePool, RunError, Session, SessionSettings};
 use k3_testkit::TinySpec;
@@ -121,6 +122,77 @@ fn policies_slots_and_lookahead() {
                     ..BASE
                 };
                 check(&case, &way);
+            }
+        }
+    }
+}
+
+/// Late and disordered answers, with slots for almost nothing, while routers are
+/// packed and stay pinned.
+#[test]
+fn lookahead_with_delays_and_few_slots() {
+    for (_, case) in cases() {
+        let picks = case.tiny.config.num_experts_per_token as u64;
+        for (engine, slots) in [(EnginePreference::Pread, 4), (EnginePreference::Uring, 7)] {
+            let way = Way {
+                engine,
+                slots: Some(slots),
+                lookahead: picks,
+                delay: true,
+                chunk: 3,
+                block_bytes: BLOCK_BYTES,
+                ..BASE
+            };
+            check(&case, &way);
+        }
+    }
+}
+
+#[test]
+fn lookahead_with_either_engine_and_several_threads_and_positions() {
+    for (_, case) in cases().into_iter().step_by(2) {
+        for engine in [EnginePreference::Pread, EnginePreference::Uring] {
+            for (threads, chunk) in [(2, 1), (1, 2), (2, 4), (1, 5)] {
+                for budget_twelfths in [0, 6, 12] {
+                    let way = Way {
+                        engine,
+                        threads,
+                        chunk,
+                        budget_twelfths,
+                        lookahead: 2,
+                        block_bytes: BLOCK_BYTES,
+                        ..BASE
+                    };
+                    check(&case, &way);
+                }
+            }
+        }
+    }
+}
+
+/// The kernels of every instruction set there is here, alone and on several
+/// threads, with blocks that are read and blocks that are pinned.
+#[test]
+fn every_instruction_set() {
+    let available = Isa::ALL.into_iter().filter(|isa| isa.is_available());
+    let isas: Vec<Isa> = available.collect();
+    assert!(isas.contains(&Isa::Scalar));
+    // Striped and foreign; each kernel meets the same blocks in the others.
+    for (_, case) in cases().into_iter().skip(1).step_by(2) {
+        for &isa in &isas {
+            for (threads, chunk, lookahead) in [(1, 1, 2), (2, 3, 0), (2, 16, 0)] {
+                for budget_twelfths in [0, 6, 12] {
+                    let way = Way {
+                        isa: Some(isa),
+                        threads,
+                        chunk,
+                        lookahead,
+                        budget_twelfths,
+                        block_bytes: BLOCK_BYTES,
+                        ..BASE
+                    };
+                    check(&case, &way);
+                }
             }
         }
     }

@@ -15,6 +15,8 @@ pub enum Origin {
     Default,
     /// The preset in force.
     Preset(Preset),
+    /// The packed trunk, which was made so.
+    Trunk,
     /// A line of the settings file.
     File {
         /// The file.
@@ -40,6 +42,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("default"),
             Self::Preset(preset) => write!(f, "preset {preset}"),
+            Self::Trunk => f.write_str("the packed trunk"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Environment { variable } => f.write_str(variable),
             Self::Flag { name } => f.write_str(name),
@@ -65,7 +68,7 @@ impl Origin {
             Self::Flag { name } => name.clone(),
             Self::Environment { variable } => variable.clone(),
             Self::File { .. } => format!("`{key}` in {self}"),
-            Self::Default | Self::Preset(_) => format!("--{}", key.replace('_', "-")),
+            Self::Default | Self::Preset(_) | Self::Trunk => format!("--{}", key.replace('_', "-")),
         }
     }
 }

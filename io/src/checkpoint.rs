@@ -4,8 +4,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use k3_formats::config::MAX_CONFIG_BYTES;
+use k3_formats::manifest::{MANIFEST_NAME, Manifest};
 use k3_formats::safetensors::MappedShard;
-use k3_formats::{RANK_FILE_BYTES_MAX, ReadAt, ShardList};
+use k3_formats::{Identity, KimiK3Config, RANK_FILE_BYTES_MAX, ReadAt, ShardIndex, ShardList};
 
 use crate::error::IoError;
 use crate::file::{FileReader, read_small};
@@ -28,6 +29,17 @@ pub struct CheckpointFiles {
     pub shards: Vec<FileReader>,
     /// `model.safetensors.index.json`, when there is one.
     pub index: Option<FileReader>,
+}
+
+/// What the headers and the configuration of a checkpoint say.
+#[derive(Debug)]
+pub struct Description {
+    /// The configuration in force.
+    pub config: KimiK3Config,
+    /// Every tensor of every shard.
+    pub index: ShardIndex,
+    /// What makes this checkpoint this one.
+    pub identity: Identity,
 }
 
 impl CheckpointFiles {
@@ -88,6 +100,29 @@ impl CheckpointFiles {
         )
     }
 
+    /// The configuration in `config`, or the checkpoint's own, and every tensor of
+    /// the shards.
+    ///
+    /// # Errors
+    ///
+    /// A configuration that cannot be read, is incomplete or of another model, and
+    /// every fault of headers and index.
+    pub fn describe(&self, config: Option<&Path>) -> Result<Description, IoError> {
+        let (path, bytes) = match config {
+            None => self.config()?,
+            Some(path) => (path.to_path_buf(), read_small(path, MAX_CONFIG_BYTES)?),
+        };
+        // The configuration first: it tells at once whether the model is one
+        // this program runs, before the shards are looked at.
+        let config = KimiK3Config::parse(&path, &bytes)?;
+        let index = ShardIndex::build(&self.views(), self.index_view())?;
+        Ok(Description {
+            identity: index.identity(&bytes),
+            config,
+            index,
+        })
+    }
+
     /// Path and bytes of `tiktoken.model`.
     ///
     /// # Errors
@@ -96,6 +131,27 @@ impl CheckpointFiles {
     pub fn vocabulary(&self) -> Result<(PathBuf, Vec<u8>), IoError> {
         read_vocabulary(&self.directory)
     }
+}
+
+/// The manifest in the directory of the checkpoint `identity`, with its path; `None`
+/// where there is none.
+///
+/// # Errors
+///
+/// One that cannot be read, is damaged, or is of another checkpoint.
+pub fn read_manifest(
+    directory: &Path,
+    identity: Identity,
+) -> Result<Option<(PathBuf, Manifest)>, IoError> {
+    let path = directory.join(MANIFEST_NAME);
+    if let Ok(false) = path.try_exists() {
+        return Ok(None);
+    }
+    let manifest = Manifest::read(&FileReader::open(&path)?)?;
+    if manifest.identity() != identity {
+        return Err(IoError::OtherManifest { path });
+    }
+    Ok(Some((path, manifest)))
 }
 
 /// Path and bytes of a directory's `tiktoken.model`.

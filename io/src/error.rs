@@ -104,6 +104,28 @@ pub enum IoError {
         second: PathBuf,
     },
 
+    /// Stripes of a packed trunk are missing, and one that is not finished is there.
+    #[error(
+        "{source}; {} was left by a packing that did not finish: run the same k3-pack trunk \
+         again to finish it", unfinished.display()
+    )]
+    UnfinishedStripe {
+        /// What is missing.
+        source: Box<FormatError>,
+        /// The file.
+        unfinished: PathBuf,
+    },
+
+    /// A manifest of other files than those beside it.
+    #[error(
+        "{}: is the manifest of another checkpoint than the one it lies beside; make its own with \
+         k3-pack manifest", path.display()
+    )]
+    OtherManifest {
+        /// The manifest.
+        path: PathBuf,
+    },
+
     /// A file is empty.
     #[error("{}: is empty: the download did not finish; fetch it again", path.display())]
     Empty {

@@ -94,7 +94,10 @@ mod window;
 pub use arena::{
     HugeArena, PREFAULT_STEP_BYTES, PagePolicy, PageReport, PrefaultMethod, ResidentPages,
 };
-pub use checkpoint::{CONFIG_NAME, CheckpointFiles, INDEX_NAME, VOCABULARY_NAME, read_vocabulary};
+pub use checkpoint::{
+    CONFIG_NAME, CheckpointFiles, Description, INDEX_NAME, VOCABULARY_NAME, read_manifest,
+    read_vocabulary,
+};
 pub use direct::{DirectFile, DirectPolicy, FileId, FileTable};
 #[cfg(feature = "testing")]
 pub use engine::conformance;
@@ -121,5 +124,5 @@ pub use probe::{
 #[cfg(feature = "testing")]
 pub use refusal::{UringCall, refuse_affinity, refuse_io_uring, refuse_preads};
 pub use replace::{beside, rename_to_disk, replace_file};
-pub use trunk::{PARTIAL_ENDING, TrunkFiles};
+pub use trunk::{PARTIAL_ENDING, PackedFiles, TrunkFiles};
 pub use window::{AlignedWindow, DioAlignment};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use k3_formats::ReadAt;
-use k3_formats::trunk::stripe_of_name;
+use k3_formats::trunk::{PackedTrunk, TrunkFault, stripe_of_name};
+use k3_formats::{FormatError, Identity, ReadAt};
 
 use crate::error::IoError;
 use crate::file::FileReader;
@@ -16,9 +16,8 @@ const FOREIGN_NAMES: [&str; 2] = ["trunk.json", "trunk.bin"];
 /// A trunk's files, opened. What they hold is for the readers of `k3-formats`.
 #[derive(Debug)]
 pub enum TrunkFiles {
-    /// Stripe files of `k3-pack trunk`, in the order of the directories, then
-    /// of their names.
-    Packed(Vec<FileReader>),
+    /// Stripe files of `k3-pack trunk`.
+    Packed(PackedFiles),
     /// The field's raw trunk.
     Foreign {
         /// `trunk.json`.
@@ -26,6 +25,38 @@ pub enum TrunkFiles {
         /// `trunk.bin`.
         bin: FileReader,
     },
+}
+
+/// Stripe files of a packed trunk, opened.
+#[derive(Debug)]
+pub struct PackedFiles {
+    /// The files, in the order of the directories, then of their names.
+    pub files: Vec<FileReader>,
+    /// A file of a packing that was not finished.
+    unfinished: Option<PathBuf>,
+}
+
+impl PackedFiles {
+    /// The trunk they hold, which is that of `identity`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PackedTrunk::open`]; where stripes are missing and an unfinished
+    /// one is there, [`IoError::UnfinishedStripe`].
+    pub fn open(&self, identity: &Identity) -> Result<PackedTrunk, IoError> {
+        let views: Vec<_> = self.files.iter().map(|file| file as &dyn ReadAt).collect();
+        PackedTrunk::open(&views, identity).map_err(|error| match (&error, &self.unfinished) {
+            (FormatError::Trunk { fault, .. }, Some(unfinished))
+                if matches!(**fault, TrunkFault::MissingStripes { .. }) =>
+            {
+                IoError::UnfinishedStripe {
+                    unfinished: unfinished.clone(),
+                    source: Box::new(error),
+                }
+            }
+            _ => error.into(),
+        })
+    }
 }
 
 impl TrunkFiles {
@@ -57,7 +88,10 @@ impl TrunkFiles {
                 directories: directories.to_vec(),
                 unfinished,
             }),
-            (_, []) => Ok(Self::Packed(stripes)),
+            (_, []) => Ok(Self::Packed(PackedFiles {
+                files: stripes,
+                unfinished,
+            })),
             ([], [json]) => {
                 let bin = FileReader::open(&json.with_file_name(FOREIGN_NAMES[1]))?;
                 let json = FileReader::open(json)?;
@@ -78,7 +112,11 @@ impl TrunkFiles {
     #[must_use]
     pub fn views(&self) -> Vec<&dyn ReadAt> {
         match self {
-            Self::Packed(files) => files.iter().map(|file| file as &dyn ReadAt).collect(),
+            Self::Packed(packed) => packed
+                .files
+                .iter()
+                .map(|file| file as &dyn ReadAt)
+                .collect(),
             Self::Foreign { json, bin } => vec![json, bin],
         }
     }
@@ -140,7 +178,7 @@ mod tests {
             fs::write(places[place].join(name), name).unwrap();
         }
         let found = TrunkFiles::open(&places).unwrap();
-        assert!(matches!(&found, TrunkFiles::Packed(files) if files.len() == 2));
+        assert!(matches!(&found, TrunkFiles::Packed(packed) if packed.files.len() == 2));
         let names: Vec<_> = found.views().iter().map(|file| file.file_name()).collect();
         assert_eq!(names, ["trunk-00-of-02.k3trunk", "trunk-01-of-02.k3trunk"]);
         let missing = TrunkFiles::open(&[dir.path().join("c")]).unwrap_err();

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use k3_formats::{Identity, KimiK3Config, ReadAt, ShardIndex, TensorRef};
-use k3_io::{CheckpointFiles, FileReader, read_small};
+use k3_io::{CheckpointFiles, Description, FileReader};
 use k3_models::SweepProgram;
 use k3_models::kimi_k3::KimiK3Layout;
 
 use crate::error::RunError;
-use crate::trunk::{Checksums, Trunk};
+use crate::trunk::{Beside, Checksums, Trunk};
 
 /// Where the parts of a checkpoint lie.
 #[derive(Debug, Clone)]
@@ -43,18 +43,11 @@ impl Checkpoint {
     /// another model, and every fault of headers and index.
     pub fn open(paths: &CheckpointPaths) -> Result<Self, RunError> {
         let files = CheckpointFiles::open(&paths.model_dir, &paths.roots)?;
-        let (config_path, config_bytes) = match &paths.config {
-            None => files.config()?,
-            Some(path) => (
-                path.clone(),
-                read_small(path, k3_formats::config::MAX_CONFIG_BYTES)?,
-            ),
-        };
-        // The configuration first: it tells at once whether the model is one
-        // this program runs, before the shards are looked at.
-        let config = KimiK3Config::parse(&config_path, &config_bytes)?;
-        let index = ShardIndex::build(&files.views(), files.index_view())?;
-        let identity = index.identity(&config_bytes);
+        let Description {
+            config,
+            index,
+            identity,
+        } = files.describe(paths.config.as_deref())?;
         Ok(Self {
             path: paths.model_dir.clone(),
             config,
@@ -80,8 +73,13 @@ impl Checkpoint {
         if directories.is_empty() {
             return Ok(self);
         }
-        let (index, identity) = (&self.index, &self.identity);
-        let (trunk, files) = Trunk::open(directories, index, identity, self.shards(), checksums)?;
+        let beside = Beside {
+            model_dir: &self.path,
+            index: &self.index,
+            identity: &self.identity,
+            shards: self.shards(),
+        };
+        let (trunk, files) = Trunk::open(directories, beside, checksums)?;
         self.files.truncate(self.shard_count);
         self.files.extend(files);
         self.trunk = Some(trunk);

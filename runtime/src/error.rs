@@ -15,7 +15,7 @@ use crate::memory::MemoryNeed;
 pub enum RunError {
     /// Reading a file failed.
     #[error(transparent)]
-    Io(#[from] IoError),
+    Io(IoError),
     /// A file is not what it should be.
     #[error(transparent)]
     Format(#[from] FormatError),
@@ -100,6 +100,16 @@ pub enum RunError {
     /// the blocks of a sweep.
     #[error("interrupted")]
     Cancelled,
+}
+
+/// One error of a file's content, whoever met it.
+impl From<IoError> for RunError {
+    fn from(error: IoError) -> Self {
+        match error {
+            IoError::Format(error) => Self::Format(error),
+            other => Self::Io(other),
+        }
+    }
 }
 
 fn found_block(found: Option<(u32, u32)>) -> String {

@@ -13,14 +13,14 @@ pub use streaming::{
     share,
 };
 pub use sweeps::{SWEEP_ROWS_PER_END, SweepTable, SweepTotals};
-pub use trunk::{CodecReport, TrunkReport};
+pub use trunk::{ChecksumUse, CodecReport, TrunkFormat, TrunkReport};
 
 use crate::placement::PlacementReport;
 use crate::sampler::SamplingSettings;
 use crate::session::SessionCounts;
 
 /// Version of the schema; raised when a field changes its meaning or goes.
-pub const REPORT_VERSION: u32 = 1;
+pub const REPORT_VERSION: u32 = 2;
 
 /// One generation, from prompt to last token.
 #[derive(Debug, Clone, Serialize)]
@@ -51,6 +51,8 @@ pub struct RunReport {
     pub counts: CountsReport,
     /// Where the time went.
     pub timing: TimingReport,
+    /// The trunk in files of its own; `None` where it is read from the shards.
+    pub trunk: Option<TrunkReport>,
     /// What was read and when, unless every weight was in memory.
     pub streaming: Option<StreamingReport>,
     /// Teacher-forced agreement, when it was asked for.

@@ -5,12 +5,14 @@
 //! read.
 
 use std::ops::{ControlFlow, Range};
+use std::time::Instant;
 
 use k3_models::{BlockIndex, ExpertDemand, ExpertKey, ModelFamily, Sweep, SweepProgram};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::RunError;
 use crate::memory::{MemoryNeed, check_memory};
+use crate::report::TrunkReport;
 use crate::session::SessionBytes;
 use crate::source::WeightSource;
 
@@ -30,6 +32,7 @@ pub struct ResidentSource {
     /// First expert of each layer in `experts`, counted in experts.
     layer_starts: Vec<Option<usize>>,
     pending: Vec<ExpertKey>,
+    trunk_report: Option<TrunkReport>,
 }
 
 impl ResidentSource {
@@ -75,16 +78,27 @@ impl ResidentSource {
         let shard = embedding.shard.into();
         pieces.read(shard, embedding.offset, &mut source.embedding)?;
         let checks = checkpoint.trunk().and_then(|trunk| trunk.checks(program));
+        let mut report = checkpoint.trunk().map(|trunk| trunk.report(program));
         for (index, block) in program.blocks.iter().enumerate() {
             let (start, place) = (source.blocks[index].start, &block.place);
             let target = &mut source.trunk[start..start + size(place.read_bytes)];
             pieces.read(place.file, place.offset, target)?;
-            if let Some(checks) = &checks {
+            if let (Some(checks), Some(report)) = (&checks, &mut report) {
+                let start = Instant::now();
                 checks.check(index, target)?;
+                report.add_check(target.len() as u64, start.elapsed());
             }
         }
         source.load_experts(&mut pieces, layer_count)?;
+        source.trunk_report = report;
         Ok(source)
+    }
+
+    /// The trunk in files of its own that was read; `None` where it was read
+    /// from the shards.
+    #[must_use]
+    pub fn trunk_report(&self) -> Option<&TrunkReport> {
+        self.trunk_report.as_ref()
     }
 
     fn reserve(program: &SweepProgram, expert_bytes: u64, expert_total: u64) -> Self {
@@ -103,6 +117,7 @@ impl ResidentSource {
             expert_bytes: size(expert_bytes),
             layer_starts: Vec::new(),
             pending: Vec::new(),
+            trunk_report: None,
         }
     }
 

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use k3_config::BlockKind;
 use k3_formats::trunk::{ForeignTrunk, PackedBlock, PackedTrunk};
 use k3_formats::{FormatError, Identity, ReadAt, ShardIndex};
-use k3_io::{FileReader, TrunkFiles};
+use k3_io::{FileReader, TrunkFiles, read_manifest};
 use k3_models::{Block, BlockIndex, BlockPlace, SweepProgram};
 
 use crate::error::RunError;
+use crate::report::{ChecksumUse, TrunkFormat, TrunkReport};
 
 /// Bytes of each tensor of a foreign trunk that are compared with the shard's.
 const SAMPLE_BYTES: usize = 512;
@@ -28,6 +29,20 @@ pub struct Trunk {
     paths: Vec<PathBuf>,
     kind: Kind,
     checksums: Checksums,
+    /// Matrices whose source has the hash of the checkpoint's manifest.
+    manifest_matrices: Option<u64>,
+    /// Why the manifest was of no use.
+    manifest_note: Option<String>,
+}
+
+/// The checkpoint that a trunk is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beside<'a> {
+    /// The snapshot's directory.
+    pub(crate) model_dir: &'a Path,
+    pub(crate) index: &'a ShardIndex,
+    pub(crate) identity: &'a Identity,
+    pub(crate) shards: &'a [FileReader],
 }
 
 /// What is done with the checksums of a packed trunk.
@@ -58,48 +73,87 @@ struct Moved {
 }
 
 impl Trunk {
-    /// Opens the trunk in `directories` for the checkpoint of `index` and
-    /// `identity`, whose files are `shards`. Returns its files as well.
+    /// Opens the trunk in `directories` for the checkpoint `beside` it. Returns
+    /// its files as well.
     ///
     /// # Errors
     ///
-    /// No trunk there, one that is damaged, incomplete or of another checkpoint.
+    /// No trunk there, one that is damaged, incomplete or of another checkpoint, and
+    /// one that was packed from other weights than the checkpoint's manifest has.
     pub(crate) fn open(
         directories: &[PathBuf],
-        index: &ShardIndex,
-        identity: &Identity,
-        shards: &[FileReader],
+        beside: Beside<'_>,
         checksums: Checksums,
     ) -> Result<(Self, Vec<FileReader>), RunError> {
-        let files = TrunkFiles::open(directories)?;
-        let (kind, readers) = match files {
-            TrunkFiles::Packed(readers) => {
-                let views: Vec<_> = readers.iter().map(|file| file as &dyn ReadAt).collect();
-                let packed = PackedTrunk::open(&views, identity)?;
-                (Kind::Packed(Arc::new(packed)), readers)
+        let (kind, readers) = match TrunkFiles::open(directories)? {
+            TrunkFiles::Packed(packed) => {
+                let trunk = packed.open(beside.identity)?;
+                (Kind::Packed(Arc::new(trunk)), packed.files)
             }
             TrunkFiles::Foreign { json, bin } => {
                 let trunk = ForeignTrunk::open(&json, &bin)?;
-                let tensors = moved(&trunk, index, shards, &json, &bin)?;
+                let tensors = moved(&trunk, beside.index, beside.shards, &json, &bin)?;
                 (Kind::Foreign { tensors }, vec![bin])
             }
         };
-        let trunk = Self {
-            first_file: u32::try_from(shards.len()).expect("shards have 16-bit numbers"),
-            paths: readers
-                .iter()
-                .map(|file| file.label().to_path_buf())
-                .collect(),
+        let first_file = u32::try_from(beside.shards.len()).expect("shards have 16-bit numbers");
+        let paths = readers.iter().map(|file| file.label().to_path_buf());
+        let mut trunk = Self {
+            first_file,
+            paths: paths.collect(),
             kind,
             checksums,
+            manifest_matrices: None,
+            manifest_note: None,
         };
+        trunk.compare_with_manifest(beside)?;
         Ok((trunk, readers))
+    }
+
+    /// Compares what a packed trunk was made of with the checkpoint's manifest,
+    /// where there is one.
+    fn compare_with_manifest(&mut self, beside: Beside<'_>) -> Result<(), RunError> {
+        let Kind::Packed(packed) = &self.kind else {
+            return Ok(());
+        };
+        match read_manifest(beside.model_dir, *beside.identity) {
+            Ok(None) => {}
+            Ok(Some((path, manifest))) => {
+                let shards = beside.shards.iter().map(ReadAt::file_name);
+                let shards: Vec<_> = shards.collect();
+                let count = packed.compare_with(&manifest, &path, &shards, &self.paths)?;
+                self.manifest_matrices = Some(count);
+            }
+            // A run needs none: what is wrong with it is for `k3 verify`.
+            Err(error) => {
+                let note = format!("the packed trunk was not compared with the manifest: {error}");
+                self.manifest_note = Some(note);
+            }
+        }
+        Ok(())
     }
 
     /// Its files.
     #[must_use]
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
+    }
+
+    /// What it is to the blocks of `program`, which was
+    /// [placed](Self::place); nothing compared yet.
+    #[must_use]
+    pub fn report(&self, program: &SweepProgram) -> TrunkReport {
+        let (source, checksums) = match (&self.kind, self.checksums) {
+            (Kind::Packed(_), Checksums::Compared) => (TrunkFormat::Packed, ChecksumUse::Compared),
+            (Kind::Packed(_), Checksums::Ignored) => (TrunkFormat::Packed, ChecksumUse::Off),
+            (Kind::Foreign { .. }, _) => (TrunkFormat::RawCopy, ChecksumUse::None),
+        };
+        let files = self.paths.iter();
+        let files = files.map(|path| path.display().to_string()).collect();
+        TrunkReport {
+            manifest_matrices: self.manifest_matrices,
+            ..TrunkReport::new(program, source, files, checksums)
+        }
     }
 
     /// The block size it was cut with; `None` where any will do.
@@ -124,12 +178,12 @@ impl Trunk {
         bytes as u64
     }
 
-    /// What a person should know about it: whether anything tells that it
-    /// belongs to the checkpoint.
+    /// What a person should know about it: where less tells that it belongs to the
+    /// checkpoint than could.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         match &self.kind {
-            Kind::Packed(_) => None,
+            Kind::Packed(_) => self.manifest_note.clone(),
             Kind::Foreign { .. } => Some(format!(
                 "{}: has no checksums and does not say which weights it holds; the first bytes \
                  of every tensor were compared with the checkpoint; the output head is read there",
@@ -144,6 +198,8 @@ impl Trunk {
     ///
     /// [`RunError::TrunkBlocks`] when blocks are cut in another way.
     pub fn place(&self, program: &mut SweepProgram) -> Result<(), RunError> {
+        let files = self.paths.iter().cloned().enumerate();
+        program.trunk_files = files.map(|(at, path)| (self.file(at), path)).collect();
         for at in 0..program.blocks.len() {
             let block = &program.blocks[at];
             let (codec, bytes, place) = match &self.kind {

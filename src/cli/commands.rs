@@ -14,7 +14,7 @@ use super::ladder::LadderArgs;
 use super::memory::MemoryArgs;
 use super::{help, values};
 use k3_actors::sim::{AccessModel, ReplayPolicy};
-use k3_config::{Bytes, EngineChoice};
+use k3_config::{Bytes, CachePolicy, EngineChoice};
 
 /// Everything but generating.
 #[derive(Debug, Subcommand)]
@@ -209,6 +209,10 @@ pub(crate) struct PlanArgs {
     #[arg(long = "trunk", value_name = "DIR")]
     pub trunk: Vec<PathBuf>,
 
+    /// As in a run; a plan reads no block
+    #[arg(long)]
+    pub no_checksums: bool,
+
     /// Plan a model whose weights are not here
     ///
     /// Its config.json, or a directory that holds one. With MODEL: use this
@@ -243,6 +247,18 @@ pub(crate) struct PlanArgs {
     /// What the disk reads, in 10^9 bytes per second
     #[arg(long, value_name = "RATE", value_parser = values::gigabytes_per_second, allow_negative_numbers = true)]
     pub disk_gbps: Option<f64>,
+
+    /// Which experts stay in memory [default: deep-layers]
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<CachePolicy>,
+
+    /// Reader: auto, uring or pread [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<EngineChoice>,
+
+    /// As in a run; a plan measures no disk
+    #[arg(long)]
+    pub no_disk_probe: bool,
 
     /// Print the plan as JSON
     #[arg(long)]
@@ -318,6 +334,13 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
+    /// Directory of a packed trunk to tell of as well (repeatable)
+    ///
+    /// MODEL may also be such a directory itself: with the others of a striped
+    /// trunk named here.
+    #[arg(long = "trunk", value_name = "DIR")]
+    pub trunk: Vec<PathBuf>,
+
     /// Print the census as JSON, with every shard
     #[arg(long)]
     pub json: bool,
@@ -379,4 +402,38 @@ pub(crate) struct ReplayArgs {
     /// Print the replay as JSON, with every step
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use crate::cli::args::Cli;
+
+    /// A plan is asked for with the options of the run that is to follow.
+    #[test]
+    fn a_plan_takes_every_option_of_a_run_about_memory_and_reading() {
+        let cli = Cli::command();
+        let plan = cli.find_subcommand("plan").unwrap();
+        let has = |name| {
+            let mut names = plan.get_arguments().filter_map(clap::Arg::get_long);
+            names.any(|long| long == name)
+        };
+        let mut seen = 0;
+        for argument in cli.get_arguments() {
+            let Some(name) = argument.get_long() else {
+                continue;
+            };
+            let is_reading = argument.get_help_heading() == Some("Memory and reading");
+            let is_place = ["root", "trunk", "no-checksums", "tokenizer"].contains(&name);
+            // With everything in memory there is nothing to plan; the other is a
+            // command.
+            let is_other = ["resident", "list-presets"].contains(&name);
+            if (is_reading || is_place) && !is_other {
+                assert!(has(name), "--{name}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 10, "{seen}");
+    }
 }

@@ -144,12 +144,17 @@ Tell what a checkpoint holds and lacks.
 
 Bytes by kind, the layers, the experts, the identity. Only headers are read.
 What is missing or broken is listed below the census. Exits with 0 when the
-checkpoint is complete, with 1 when it is not.";
+checkpoint is complete, with 1 when it is not.
+
+Of a packed trunk, in MODEL's place or named with --trunk: its blocks, bytes,
+codecs and files, and whether it is of this checkpoint.";
 
 pub(super) const INSPECT_EXAMPLES: &str = "\
 Examples:
   k3 inspect fixtures/tiny
-  k3 inspect /disk1/k3 --root /disk2/k3 --json";
+  k3 inspect /disk1/k3 --root /disk2/k3 --json
+  k3 inspect /data/Kimi-K3 --trunk /fast/k3-trunk
+  k3 inspect /fast/k3-trunk";
 
 pub(super) const REPLAY_ABOUT: &str = "\
 Replay a trace of experts against a cache.

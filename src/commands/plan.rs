@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k3_config::{
-    AttentionChoice, BudgetPlan, DiskForecast, MemoryBudget, ModelFootprint, PathList, PlanRefusal,
-    SettingRow, SettingValues, Settings,
+    AttentionChoice, BudgetPlan, Bytes, DiskForecast, MemoryBudget, ModelFootprint, Origin,
+    PathList, PlanRefusal, SettingRow, SettingValues, Settings, Sourced,
 };
 use k3_formats::KimiK3Config;
 use k3_formats::config::MAX_CONFIG_BYTES;
@@ -32,6 +32,10 @@ use crate::{settings, vocabulary};
 /// second: a good SATA-attached array or PCIe 3 drive, and a PCIe 4 drive.
 const EXAMPLE_RATES: [f64; 2] = [2.5, 7.0];
 const GIGA: f64 = 1e9;
+
+/// Said where `--no-checksums` is given and nothing has checksums.
+pub(super) const IDLE_CHECKSUMS: &str =
+    "--no-checksums changes nothing: there is no packed trunk (--trunk)";
 
 /// A plan with everything it depends on, as data.
 #[derive(Debug, Serialize)]
@@ -61,7 +65,7 @@ pub(super) struct Found {
     pub(super) model: Model,
     pub(super) footprint: ModelFootprint,
     workspace: Box<dyn Fn(&WorkspaceSize) -> u64>,
-    block_bytes: u64,
+    block_bytes: Sourced<Bytes>,
     vocabulary_bytes: u64,
     index_bytes: u64,
     pub(super) notes: Vec<String>,
@@ -115,7 +119,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let plan = found
         .plan(&budget, &settings)
         .map_err(|refusal| CliError::refused_plan(refusal, Positions::Context, &settings))?;
-    let settings = planning::effective(&settings, &budget, threads, found.block_bytes);
+    let settings = planning::effective(&settings, &budget, threads, found.block_bytes.clone());
     let rates = args
         .disk_gbps
         .map_or(EXAMPLE_RATES.to_vec(), |rate| vec![rate]);
@@ -126,6 +130,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         settings.warnings.clone(),
         plan.surplus(&settings, picks),
         planning::idle_chunk(&settings).into_iter().collect(),
+        idle_options(args, &settings),
     ]
     .concat();
     let report = PlanReport {
@@ -145,6 +150,18 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// Options that are taken because a run takes them, and that change nothing here.
+fn idle_options(args: &PlanArgs, settings: &Settings) -> Vec<String> {
+    let mut notes = Vec::new();
+    if args.no_checksums && settings::trunk(settings).is_empty() {
+        notes.push(IDLE_CHECKSUMS.to_owned());
+    }
+    if args.no_disk_probe {
+        notes.push("--no-disk-probe changes nothing: a plan measures no disk".to_owned());
+    }
+    notes
+}
+
 fn values(args: &PlanArgs) -> SettingValues {
     SettingValues {
         context: args.context.map(positive),
@@ -156,6 +173,8 @@ fn values(args: &PlanArgs) -> SettingValues {
         }),
         root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
         trunk: (!args.trunk.is_empty()).then(|| PathList(args.trunk.clone())),
+        policy: args.policy,
+        engine: args.engine,
         tokenizer: args.tokenizer.clone(),
         ..args.memory.values()
     }
@@ -210,6 +229,12 @@ fn checkpoint(
     let layout = checkpoint.bind(None)?;
     let layers = layout.layer_count();
     let block_bytes = planning::block_bytes_of(settings, &checkpoint, layers)?;
+    // Whoever asked for the size the trunk has, is still the one who did.
+    let asked = &settings.block_bytes.origin;
+    let origin = match checkpoint.trunk().and_then(Trunk::block_bytes) {
+        Some(_) if matches!(asked, Origin::Default) => Origin::Trunk,
+        _ => asked.clone(),
+    };
     // Only sizes are asked for: what the vectors hold does not matter.
     let zeros = |_: &_, target: &mut [u8]| -> Result<(), RunError> {
         target.fill(0);
@@ -230,7 +255,7 @@ fn checkpoint(
         },
         footprint: model.footprint(),
         workspace: Box::new(move |size| model.workspace_bytes(size)),
-        block_bytes,
+        block_bytes: Sourced::new(Bytes(block_bytes), origin),
         vocabulary_bytes: planning::vocabulary_bytes(tokenizer.as_ref()),
         index_bytes: planning::index_bytes(&checkpoint),
         notes: checkpoint
@@ -280,7 +305,7 @@ pub(super) fn planned(
         },
         footprint: model.footprint(),
         workspace: Box::new(move |size| model.workspace_bytes(size)),
-        block_bytes,
+        block_bytes: Sourced::new(Bytes(block_bytes), settings.block_bytes.origin.clone()),
         vocabulary_bytes,
         index_bytes: planning::planned_index_bytes(&config),
         notes: vec![

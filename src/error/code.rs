@@ -91,6 +91,7 @@ fn format_exit(error: &FormatError) -> Exit {
             TrunkFault::Identity { .. }
             | TrunkFault::OtherSet { .. }
             | TrunkFault::DuplicateStripe { .. }
+            | TrunkFault::OtherWeights { .. }
             | TrunkFault::MissingStripes { .. } => Exit::Refused,
             _ => Exit::Failed,
         },
@@ -109,6 +110,8 @@ fn io_exit(error: &IoError) -> Exit {
         | IoError::NoSuchFile { .. }
         | IoError::NoShards { .. }
         | IoError::NoTrunk { .. }
+        | IoError::UnfinishedStripe { .. }
+        | IoError::OtherManifest { .. }
         | IoError::SeveralTrunks { .. }
         | IoError::MissingShards { .. }
         | IoError::TooLarge { .. } => Exit::Refused,

@@ -5,7 +5,9 @@ use std::io::Write as _;
 
 use k3_config::Bytes;
 use k3_runtime::RunReport;
-use k3_runtime::report::{EngineReport, MemoryReport, StopReason, StreamingReport, TrunkReport};
+use k3_runtime::report::{
+    ChecksumUse, EngineReport, MemoryReport, StopReason, StreamingReport, TrunkReport,
+};
 
 use super::style::Style;
 use super::wrap::wrap;
@@ -57,9 +59,9 @@ fn render(report: &RunReport, style: Style) -> String {
     let mut facts = facts.to_vec();
     if let Some(streaming) = &report.streaming {
         facts.extend(streamed(streaming));
-        facts.extend(streaming.trunk.as_ref().map(packed));
         facts.extend(lookahead(streaming));
     }
+    facts.extend(report.trunk.as_ref().map(packed));
     let mut text = String::from("\n");
     text.push_str(&table::facts(&facts));
     let skipped = report.counts.nan_scale_groups;
@@ -136,13 +138,14 @@ fn execution(report: &RunReport) -> String {
 #[allow(clippy::cast_precision_loss, reason = "a share to a few digits")]
 fn packed(trunk: &TrunkReport) -> (&'static str, String) {
     let share = 100.0 * trunk.stored_bytes as f64 / trunk.raw_bytes.max(1) as f64;
-    let checked = match trunk.checked_bytes {
-        0 => "no checksums compared".to_owned(),
-        bytes => format!(
+    let checked = match trunk.checksums {
+        ChecksumUse::Compared => format!(
             "checksums of {} in {}",
-            short_bytes(bytes),
+            short_bytes(trunk.checked_bytes),
             seconds(trunk.check_seconds)
         ),
+        ChecksumUse::Off => "checksums off".to_owned(),
+        ChecksumUse::None => "has no checksums".to_owned(),
     };
     let size = format!(
         "{} a sweep, {share:.1} % of raw",

@@ -276,7 +276,7 @@ fn the_report_tells_what_ran() {
     args.extend(["--json", "--gen", "3", "--threads", "1", "--isa", "scalar"].map(str::to_owned));
     args.extend(["--chunk", "5"].map(str::to_owned));
     let report = json(&stdout_of(&args));
-    assert_eq!(report["report_version"], 1);
+    assert_eq!(report["report_version"], 2);
     assert_eq!(report["numerics"]["version"], 1);
     assert_eq!(report["numerics"]["attention"], "expanded");
     assert_eq!(report["execution"]["isa"], "scalar");

@@ -40,7 +40,7 @@ fn kill(mut child: Child) {
 fn finish(out: &Path) {
     let path = out.display().to_string();
     stdout_of(&[&tiny(), "--ids", "3", "--gen", "1", "-q", "--out", &path]);
-    assert_eq!(json(&std::fs::read(out).unwrap())["report_version"], 1);
+    assert_eq!(json(&std::fs::read(out).unwrap())["report_version"], 2);
 }
 
 #[test]

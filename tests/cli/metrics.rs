@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common::{json, k3, program, refusal, tiny};
 use crate::exposition::{Family, Labels, parse};
-use crate::trunk::pack_into;
+use crate::trunk::packed_tiny;
 
 type Families = BTreeMap<String, Family>;
 
@@ -302,11 +302,8 @@ fn the_last_figures_are_those_of_the_report() {
 
 #[test]
 fn every_metric_is_documented_and_every_documented_one_is_served() {
-    let dir = tempfile::tempdir().unwrap();
-    let packed = [dir.path().join("packed")];
-    pack_into(tiny().as_ref(), &packed);
-    let trunk = ["--trunk", packed[0].to_str().unwrap()];
-    let run = Run::start(&[&ENDLESS[..], &trunk].concat());
+    let (_directory, trunk) = packed_tiny();
+    let run = Run::start(&[&ENDLESS[..], &["--trunk", &trunk]].concat());
     run.wait_for_token();
     let served: BTreeSet<String> = run.scrape().into_keys().collect();
     let documented: Vec<String> = documented().into_iter().map(|row| row.metric).collect();
@@ -320,6 +317,7 @@ fn every_metric_is_documented_and_every_documented_one_is_served() {
         "k3_engine_ceiling_share",
         "k3_engine_devices_ceiling_bytes_per_second",
         "k3_fallbacks_info",
+        "k3_trunk_manifest_matrices",
     ];
     let of_other_commands = |name: &&String| {
         let mut prefixes = ["k3_ladder_", "k3_bench_"].iter();
@@ -336,9 +334,11 @@ fn every_metric_is_documented_and_every_documented_one_is_served() {
 
 #[test]
 fn a_run_with_everything_in_memory_is_watched_too() {
-    let run = Run::start(&[&ENDLESS[..], &["--resident"]].concat());
+    let (_directory, trunk) = packed_tiny();
+    let run = Run::start(&[&ENDLESS[..], &["--resident", "--trunk", &trunk]].concat());
     run.wait_for_token();
     let families = run.scrape();
+    assert!(value(&families, "k3_trunk_checked_bytes_total") > 0.0);
     assert_eq!(families["k3_run_info"].samples[0].0["source"], "resident");
     assert!(value(&families, "k3_counts_trunk_bytes_total") > 0.0);
     assert!(!families.contains_key("k3_time_overlap"));

@@ -54,7 +54,7 @@ fn a_refused_run_leaves_the_former_file() {
     assert_eq!(std::fs::read(&path).unwrap(), b"former");
     assert_eq!(names(dir.path()), ["run.json"]);
     stdout_of(&[&tiny(), "--ids", "3", "--gen", "1", "-q", "--out", &out]);
-    assert_eq!(json(&std::fs::read(&path).unwrap())["report_version"], 1);
+    assert_eq!(json(&std::fs::read(&path).unwrap())["report_version"], 2);
     assert_eq!(names(dir.path()), ["run.json"]);
 }
 

@@ -20,7 +20,7 @@ use k3_io::{
     DirectPolicy, EngineConfig, EngineCounters, EnginePreference, FaultyEngine, FaultyPlan,
     PagePolicy, ReadEngine,
 };
-use k3_kernels::KernelSet;
+use k3_kernels::{Isa, KernelSet};
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
 use k3_models::{LogitRows, ModelFamily};
 use k3_runtime::{
@@ -43,6 +43,8 @@ pub(crate) struct Way {
     pub(crate) chunk: usize,
     pub(crate) delay: bool,
     pub(crate) lookahead: u64,
+    /// Of the kernels; `None` is the processor's best.
+    pub(crate) isa: Option<Isa>,
 }
 
 pub(crate) const BASE: Way = Way {
@@ -56,6 +58,7 @@ pub(crate) const BASE: Way = Way {
     chunk: 4,
     delay: false,
     lookahead: 0,
+    isa: None,
 };
 
 /// What a streamed run gave and took.
@@ -127,11 +130,15 @@ impl Case {
 
     /// In blocks of `block_bytes`, unless its trunk was packed in others.
     pub(crate) fn model(&self, block_bytes: u64) -> KimiK3 {
+        self.model_with(block_bytes, KernelSet::detect())
+    }
+
+    fn model_with(&self, block_bytes: u64, kernels: &'static KernelSet) -> KimiK3 {
         let checkpoint = &self.checkpoint;
         let layout = checkpoint.bind(None).unwrap();
         let packed = checkpoint.trunk().and_then(Trunk::block_bytes);
         let block_bytes = packed.unwrap_or(block_bytes);
-        let (form, kernels) = (AttentionForm::Latent, KernelSet::detect());
+        let form = AttentionForm::Latent;
         let read = |tensor: &_, out: &mut [u8]| checkpoint.read_tensor(tensor, out);
         let mut model = KimiK3::new(layout, form, kernels, block_bytes, read).unwrap();
         checkpoint.place(model.program_mut()).unwrap();
@@ -169,7 +176,10 @@ impl Case {
     /// The model, and a plan that is `way.budget_twelfths` of the way from the
     /// smallest budget to everything in memory.
     pub(crate) fn prepare(&self, way: &Way) -> (KimiK3, BudgetPlan) {
-        let model = self.model(way.block_bytes);
+        let kernels = way.isa.map_or(KernelSet::detect(), |isa| {
+            KernelSet::for_isa(isa).expect("asked for where it is available")
+        });
+        let model = self.model_with(way.block_bytes, kernels);
         let smallest = match self.plan(&model, 0, way) {
             Err(PlanRefusal::TooSmall(shortfall)) => shortfall.smallest_budget.unwrap().0,
             other => panic!("nothing fits in no memory: {other:?}"),

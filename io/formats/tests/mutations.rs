@@ -202,6 +202,7 @@ fn packed_trunk() -> Vec<u8> {
                 stored_bytes: 4096,
                 raw_bytes: 4096,
                 checksum: checksum(index, &extent),
+                matrix_hash: [9; 32],
             }
         })
         .collect();

@@ -2,10 +2,10 @@
 
 use k3_formats::Dtype;
 use k3_formats::FormatError;
-use k3_formats::trunk::{Codec, CodecChoice, bf16_x3, checksum, extent_bytes};
+use k3_formats::trunk::{Codec, CodecChoice, MatrixPart, bf16_x3, checksum, extent_bytes};
 use k3_models::Block;
 
-use super::source::{TrunkSource, length, shape};
+use super::source::{TrunkSource, length, matrix_span, shape};
 use crate::aligned::AlignedBuffer;
 
 /// What is known of a block once it is encoded.
@@ -16,6 +16,8 @@ pub(super) struct Entry {
     pub(super) checksum: u128,
     /// Exponents stored beside the codes.
     pub(super) escapes: u32,
+    /// BLAKE3 of the block's whole matrix, if this is its last block; else zeros.
+    pub(super) matrix_hash: [u8; 32],
 }
 
 /// Memory to encode blocks, one at a time.
@@ -46,7 +48,8 @@ impl Encoder {
     }
 
     /// Reads `block`, the one with `index`, and leaves its extent in `buffer`:
-    /// the payload, and zeros up to a whole page.
+    /// the payload, and zeros up to a whole page. Also gives what the block adds
+    /// to the hash of its matrix.
     ///
     /// # Errors
     ///
@@ -58,10 +61,12 @@ impl Encoder {
         index: u32,
         choice: CodecChoice,
         buffer: &mut AlignedBuffer,
-    ) -> Result<Entry, FormatError> {
+    ) -> Result<(Entry, MatrixPart), FormatError> {
         let raw_bytes = length(block);
         let raw = buffer.bytes(raw_bytes);
         source.read(block, raw)?;
+        let (start, total) = matrix_span(block);
+        let part = MatrixPart::new(start, total, raw);
         let [rows, cols] = shape(block);
         let is_packed = choice == CodecChoice::Auto
             && block.may_be_packed()
@@ -78,12 +83,14 @@ impl Encoder {
             extent[..stored].copy_from_slice(&self.packed);
         }
         extent[stored..].fill(0);
-        Ok(Entry {
+        let entry = Entry {
             codec,
             stored_bytes,
             checksum: checksum(index, extent),
             escapes: if is_packed { escapes(extent, rows) } else { 0 },
-        })
+            matrix_hash: [0; 32],
+        };
+        Ok((entry, part))
     }
 }
 

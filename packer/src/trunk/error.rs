@@ -160,6 +160,19 @@ pub enum TrunkError {
         /// Blocks that differ.
         differences: u32,
     },
+    /// What was read and packed is not what the manifest has.
+    #[error(
+        "{shard}: {matrix} is not what {} says: it is damaged, or was when it was read. Check it \
+         with k3 verify, mend it with k3 repair, then pack with --restart", .manifest.display()
+    )]
+    OtherWeights {
+        /// Name of the shard.
+        shard: String,
+        /// The tensor.
+        matrix: String,
+        /// The manifest.
+        manifest: PathBuf,
+    },
     /// What `--verify` was asked to check is not a packed trunk.
     #[error(
         "{}: trunk.json of another tool; --verify checks what k3-pack trunk has written",
@@ -233,7 +246,7 @@ impl TrunkError {
             | Self::ForeignTrunk { .. }
             | Self::NoSpace { .. } => Exit::Refused,
             Self::DiskFull { .. } | Self::Write { .. } => Exit::NotWritable,
-            Self::Source(_) | Self::Differs { .. } => Exit::Failed,
+            Self::Source(_) | Self::Differs { .. } | Self::OtherWeights { .. } => Exit::Failed,
             Self::Stopped { .. } | Self::CheckStopped { .. } => Exit::Interrupted,
         }
     }

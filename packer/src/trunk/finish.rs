@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use k3_formats::trunk::{
-    PAGE_BYTES, PackedBlock, StripeHeader, encode_table, extent_bytes, table_hash,
+    PAGE_BYTES, PackedBlock, StripeHeader, compare_matrices, encode_table, extent_bytes, table_hash,
 };
 use k3_io::FileReader;
 
@@ -45,6 +45,7 @@ pub(super) fn finish(
     hooks: &Hooks<'_>,
 ) -> Result<Packed, PackError> {
     let blocks = blocks(source, plan, &session);
+    let manifest = compare(source, &blocks)?;
     let table = encode_table(&blocks);
     let headers = headers(plan, &blocks, &session.ends, &table);
     let first = session.stripes[0].as_ref();
@@ -79,6 +80,7 @@ pub(super) fn finish(
     let escapes = session.entries.iter().map(|entry| u64::from(entry.escapes));
     let packed = Packed {
         escapes: escapes.sum(),
+        manifest,
         blocks,
         headers,
         paths,
@@ -94,8 +96,39 @@ pub(super) struct Packed {
     pub(super) blocks: Vec<PackedBlock>,
     /// Exponents stored beside the codes, over all blocks.
     pub(super) escapes: u64,
+    /// Whether what was packed is what a manifest has.
+    pub(super) manifest: ManifestState,
     pub(super) headers: Vec<StripeHeader>,
     pub(super) paths: Vec<PathBuf>,
+}
+
+/// Whether what was packed could be compared with a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ManifestState {
+    /// There is none.
+    Absent,
+    /// There is one, and it cannot be used.
+    Unusable(String),
+    /// This many matrices have the hashes it says.
+    Agrees(u64),
+}
+
+/// Compares what was packed with the manifest beside the shards, where there is
+/// one.
+fn compare(source: &TrunkSource, blocks: &[PackedBlock]) -> Result<ManifestState, TrunkError> {
+    let (path, manifest) = match source.manifest() {
+        Ok(None) => return Ok(ManifestState::Absent),
+        Ok(Some(found)) => found,
+        Err(error) => return Ok(ManifestState::Unusable(error.to_string())),
+    };
+    match compare_matrices(blocks, &manifest, &source.shard_names()) {
+        Ok(count) => Ok(ManifestState::Agrees(count)),
+        Err(other) => Err(TrunkError::OtherWeights {
+            shard: other.shard,
+            matrix: other.matrix,
+            manifest: path,
+        }),
+    }
 }
 
 /// The table's entries.
@@ -120,9 +153,19 @@ fn blocks(source: &TrunkSource, plan: &TrunkPlan, session: &Session) -> Vec<Pack
             stored_bytes: entry.stored_bytes,
             raw_bytes: block.bytes,
             checksum: entry.checksum,
+            matrix_hash: entry.matrix_hash,
         }
     };
-    source.blocks().iter().zip(entries).map(block).collect()
+    let mut blocks: Vec<_> = source.blocks().iter().zip(entries).map(block).collect();
+    // The last block of a matrix has its hash; the others are before it.
+    let mut hash = [0; 32];
+    for block in blocks.iter_mut().rev() {
+        if block.row_start + block.row_count == block.row_total {
+            hash = block.matrix_hash;
+        }
+        block.matrix_hash = hash;
+    }
+    blocks
 }
 
 fn headers(

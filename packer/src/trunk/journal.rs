@@ -2,15 +2,15 @@
 //!
 //! A signature, then records: length (u32), payload, checksum (XXH3-128, seeded
 //! with the record's number). The first payload is text, a line for everything
-//! that decides the output; each other one has the entries of further blocks. A
-//! record that is cut or damaged, and whatever follows it, counts as not written.
+//! that decides the output; each other one has the entries of further blocks and, of
+//! the matrix in which they end, the hash so far. A record that is cut or damaged, and whatever follows it, counts as not written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use k3_formats::trunk::{Codec, checksum};
+use k3_formats::trunk::{Codec, MatrixHasher, checksum};
 
 use super::encode::Entry;
 use super::error::TrunkError;
@@ -20,9 +20,9 @@ use crate::synth::target::sync_directory;
 pub const JOURNAL_NAME: &str = "trunk.k3journal";
 
 /// First bytes: what it is, and the version of its form.
-const SIGNATURE: [u8; 12] = *b"K3PACKJ\0\x01\0\0\0";
-/// Bytes of an entry: codec, stored bytes, checksum, escapes.
-const ENTRY_BYTES: usize = 1 + 8 + 16 + 4;
+const SIGNATURE: [u8; 12] = *b"K3PACKJ\0\x02\0\0\0";
+/// Bytes of an entry: codec, stored bytes, checksum, escapes, hash of the matrix.
+const ENTRY_BYTES: usize = 1 + 8 + 16 + 4 + 32;
 /// No journal is larger: 4 million blocks and their records.
 const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 
@@ -43,6 +43,20 @@ pub(super) struct Journalled {
     pub(super) options: String,
     /// Every block that is on the disk, from the first on.
     pub(super) entries: Vec<Entry>,
+    /// The hash of the matrix in which they end.
+    pub(super) hasher: MatrixHasher,
+}
+
+impl Journalled {
+    /// Of a journal that was just made.
+    pub(super) fn new(journal: Journal) -> Self {
+        Self {
+            journal,
+            options: String::new(),
+            entries: Vec::new(),
+            hasher: MatrixHasher::default(),
+        }
+    }
 }
 
 impl Journal {
@@ -86,9 +100,13 @@ impl Journal {
             return Ok(None);
         };
         let mut entries = Vec::new();
+        let mut hasher = MatrixHasher::default();
         let mut end = rest.at;
-        while let Some(more) = rest.next().and_then(|record| decode(record, entries.len())) {
+        while let Some((more, so_far)) =
+            rest.next().and_then(|record| decode(record, entries.len()))
+        {
             entries.extend(more);
+            hasher = so_far;
             end = rest.at;
         }
         // Records are numbered on from the last that counts.
@@ -98,6 +116,7 @@ impl Journal {
         Ok(Some(Journalled {
             options: options.to_owned(),
             entries,
+            hasher,
             journal: Self {
                 path,
                 file,
@@ -113,16 +132,26 @@ impl Journal {
     }
 
     /// Says that the blocks after the first `first`, which have `entries`, are on
-    /// the disk. So is this when it returns.
-    pub(super) fn add(&mut self, first: u32, entries: &[Entry]) -> Result<(), TrunkError> {
-        let mut payload = Vec::with_capacity(4 + entries.len() * ENTRY_BYTES);
+    /// the disk, and that the matrix in which they end has come to `hasher`. So is
+    /// this when it returns.
+    pub(super) fn add(
+        &mut self,
+        first: u32,
+        entries: &[Entry],
+        hasher: &MatrixHasher,
+    ) -> Result<(), TrunkError> {
+        let mut payload = Vec::with_capacity(8 + entries.len() * ENTRY_BYTES);
         payload.extend_from_slice(&first.to_le_bytes());
+        let count = u32::try_from(entries.len()).expect("block counts are capped");
+        payload.extend_from_slice(&count.to_le_bytes());
         for entry in entries {
             payload.push(entry.codec.number());
             payload.extend_from_slice(&entry.stored_bytes.to_le_bytes());
             payload.extend_from_slice(&entry.checksum.to_le_bytes());
             payload.extend_from_slice(&entry.escapes.to_le_bytes());
+            payload.extend_from_slice(&entry.matrix_hash);
         }
+        payload.extend_from_slice(&hasher.to_bytes());
         self.append(&payload)
     }
 
@@ -203,30 +232,39 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The entries of a record that goes on from `known` blocks.
-fn decode(record: &[u8], known: usize) -> Option<Vec<Entry>> {
-    let (first, entries) = record.split_first_chunk::<4>()?;
-    if u32::from_le_bytes(*first) as usize != known || !entries.len().is_multiple_of(ENTRY_BYTES) {
+/// The entries of a record that goes on from `known` blocks, and the hash that it
+/// ends with.
+fn decode(record: &[u8], known: usize) -> Option<(Vec<Entry>, MatrixHasher)> {
+    let (first, rest) = record.split_first_chunk::<4>()?;
+    let (count, rest) = rest.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*first) as usize != known {
         return None;
     }
+    let length = (u32::from_le_bytes(*count) as usize).checked_mul(ENTRY_BYTES)?;
+    let (entries, hasher) = rest.split_at_checked(length)?;
     let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
-    entries.iter().map(decode_entry).collect()
+    let entries = entries.iter().map(decode_entry).collect::<Option<_>>()?;
+    Some((entries, MatrixHasher::from_bytes(hasher)?))
 }
 
 fn decode_entry(entry: &[u8; ENTRY_BYTES]) -> Option<Entry> {
     let (codec, rest) = entry.split_first()?;
     let (stored, rest) = rest.split_first_chunk::<8>()?;
     let (sum, rest) = rest.split_first_chunk::<16>()?;
+    let (escapes, rest) = rest.split_first_chunk::<4>()?;
     Some(Entry {
         codec: Codec::from_number(*codec)?,
         stored_bytes: u64::from_le_bytes(*stored),
         checksum: u128::from_le_bytes(*sum),
-        escapes: u32::from_le_bytes(rest.try_into().ok()?),
+        escapes: u32::from_le_bytes(*escapes),
+        matrix_hash: rest.try_into().ok()?,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use k3_formats::trunk::MatrixPart;
+
     use super::*;
 
     fn entry(number: u32) -> Entry {
@@ -235,6 +273,7 @@ mod tests {
             stored_bytes: 1000 + u64::from(number),
             checksum: u128::MAX / 3 + u128::from(number),
             escapes: number * 7,
+            matrix_hash: [number.to_le_bytes()[0]; 32],
         }
     }
 
@@ -242,11 +281,23 @@ mod tests {
         range.map(entry).collect()
     }
 
+    /// A hash that went on to the end of block `blocks`.
+    fn hasher(blocks: u32) -> MatrixHasher {
+        let mut hasher = MatrixHasher::default();
+        for block in 0..blocks {
+            let start = u64::from(block) * 700;
+            let part = MatrixPart::new(start, 70_000, &[5; 700]);
+            assert_eq!(hasher.add(start, 70_000, 700, &part), None);
+        }
+        hasher
+    }
+
     /// A journal of three records of entries.
     fn written(directory: &Path) -> Vec<u8> {
         let mut journal = Journal::create(directory, "codec auto\n").unwrap();
         for (first, last) in [(0, 2), (2, 3), (3, 7)] {
-            journal.add(first, &entries(first..last)).unwrap();
+            let so_far = hasher(last);
+            journal.add(first, &entries(first..last), &so_far).unwrap();
         }
         fs::read(journal.path()).unwrap()
     }
@@ -266,10 +317,11 @@ mod tests {
             assert_eq!(found.options, "codec auto\n");
             let known = u32::try_from(found.entries.len()).unwrap();
             assert_eq!(found.entries, entries(0..known));
+            assert_eq!(found.hasher, hasher(known));
             counts.push(Some(known));
             // What follows is written in the place of what was cut.
             let mut journal = found.journal;
-            journal.add(known, &entries(known..9)).unwrap();
+            journal.add(known, &entries(known..9), &hasher(9)).unwrap();
             let again = Journal::open(dir.path()).unwrap().unwrap();
             assert_eq!(again.entries, entries(0..9), "{length}");
         }

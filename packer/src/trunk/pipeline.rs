@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use k3_formats::trunk::extent_bytes;
+use k3_formats::trunk::{MatrixHasher, MatrixPart, extent_bytes};
 
 use super::encode::{Encoder, Entry, extent_max};
 use super::error::TrunkError;
 use super::finish::Point;
 use super::plan::TrunkPlan;
 use super::session::Session;
-use super::source::TrunkSource;
+use super::source::{TrunkSource, length, matrix_span};
 use super::stripe_file::StripeFile;
 use crate::aligned::AlignedBuffer;
 use crate::error::PackError;
@@ -26,8 +26,9 @@ const BUFFER_BYTES: usize = 320 << 20;
 /// How often a waiting run looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Records that blocks from a first one on, with these entries, are on the disk.
-type Add<'a> = dyn FnMut(u32, &[Entry]) -> Result<(), TrunkError> + 'a;
+/// Records that blocks from a first one on, with these entries, are on the disk, and
+/// the hash of the matrix in which they end.
+type Add<'a> = dyn FnMut(u32, &[Entry], &MatrixHasher) -> Result<(), TrunkError> + 'a;
 
 /// What a run tells while it goes on.
 pub struct Hooks<'a> {
@@ -80,6 +81,7 @@ pub(super) fn run(
     let Session {
         journal,
         entries,
+        hasher,
         stripes,
         ends,
         ..
@@ -110,13 +112,13 @@ pub(super) fn run(
         for _ in 0..workers {
             scope.spawn(|| work.encode_and_write());
         }
-        let mut add = |first: u32, more: &[Entry]| {
+        let mut add = |first: u32, more: &[Entry], hasher: &MatrixHasher| {
             assert_eq!(first, count_of(entries), "records follow one another");
-            journal.add(first, more)?;
+            journal.add(first, more, hasher)?;
             entries.extend_from_slice(more);
             hooks.at(Point::Recorded(first + count_of(more)))
         };
-        work.record(first, &mut add)
+        work.record(first, hasher, &mut add)
     });
     let state = work
         .state
@@ -165,7 +167,7 @@ struct State {
     /// Every block before this one has its place.
     placed: u32,
     /// Blocks from `placed` on, encoded or not yet.
-    encoded: VecDeque<Option<(Entry, AlignedBuffer)>>,
+    encoded: VecDeque<Option<(Entry, MatrixPart, AlignedBuffer)>>,
     to_write: VecDeque<Placed>,
     /// Every block before this one is written.
     written: u32,
@@ -173,8 +175,9 @@ struct State {
     written_ahead: BTreeSet<u32>,
     /// Bytes written since the last record.
     unrecorded_bytes: u64,
-    /// Entries of blocks that have a place and are not recorded.
-    entries: Vec<Entry>,
+    /// Entries of blocks that have a place and are not recorded, and what they add
+    /// to the hashes of their matrices.
+    entries: Vec<(Entry, MatrixPart)>,
     ends: Vec<u64>,
     error: Option<TrunkError>,
     /// The run ends as by a power cut.
@@ -241,7 +244,7 @@ impl Work<'_> {
                 );
                 state = self.lock();
                 match result {
-                    Ok(entry) => state.place(index, entry, buffer, &self.plan.stripes),
+                    Ok(encoded) => state.place(index, encoded, buffer, &self.plan.stripes),
                     Err(error) => {
                         let error = TrunkError::Source(error);
                         state.error = Some(state.error.take().unwrap_or(error));
@@ -268,7 +271,12 @@ impl Work<'_> {
 
     /// Syncs and records what the threads write from block `first` on, until they
     /// are done: `add` takes the first of some further blocks and their entries.
-    fn record(&self, first: u32, add: &mut Add<'_>) -> Result<(), TrunkError> {
+    fn record(
+        &self,
+        first: u32,
+        hasher: &mut MatrixHasher,
+        add: &mut Add<'_>,
+    ) -> Result<(), TrunkError> {
         let interval = self.plan.settings.record;
         let total = self.source.block_count();
         let mut recorded = first;
@@ -288,10 +296,11 @@ impl Work<'_> {
                 state = self.wait(state);
             };
             let more = (state.written - recorded) as usize;
-            let entries: Vec<Entry> = state.entries.drain(..more).collect();
+            let entries: Vec<_> = state.entries.drain(..more).collect();
             state.unrecorded_bytes = 0;
             drop(state);
-            let result = self.make_safe(recorded, &entries, add);
+            let entries = self.hashed(recorded, entries, hasher);
+            let result = self.make_safe(recorded, &entries, hasher, add);
             recorded += count_of(&entries);
             last = Instant::now();
             if is_last || result.is_err() {
@@ -305,11 +314,33 @@ impl Work<'_> {
         result
     }
 
+    /// The entries of blocks from `first` on, with the hash of each matrix that ends
+    /// among them.
+    fn hashed(
+        &self,
+        first: u32,
+        entries: Vec<(Entry, MatrixPart)>,
+        hasher: &mut MatrixHasher,
+    ) -> Vec<Entry> {
+        let blocks = &self.source.blocks()[first as usize..];
+        let entries = entries.into_iter().zip(blocks);
+        let hashed = entries.map(|((entry, part), block)| {
+            let (start, total) = matrix_span(block);
+            let hash = hasher.add(start, total, length(block) as u64, &part);
+            Entry {
+                matrix_hash: hash.unwrap_or_default(),
+                ..entry
+            }
+        });
+        hashed.collect()
+    }
+
     /// Data first, then the record that says it is there.
     fn make_safe(
         &self,
         first: u32,
         entries: &[Entry],
+        hasher: &MatrixHasher,
         add: &mut Add<'_>,
     ) -> Result<(), TrunkError> {
         if entries.is_empty() {
@@ -319,7 +350,7 @@ impl Work<'_> {
             .iter()
             .flatten()
             .try_for_each(StripeFile::sync)?;
-        add(first, entries)
+        add(first, entries, hasher)
     }
 }
 
@@ -338,11 +369,17 @@ impl Drop for EndOnPanic<'_> {
 impl State {
     /// Gives block `index` and all encoded ones behind it their places, as far
     /// as none before them is missing.
-    fn place(&mut self, index: u32, entry: Entry, buffer: AlignedBuffer, stripes: &[u16]) {
+    fn place(
+        &mut self,
+        index: u32,
+        (entry, part): (Entry, MatrixPart),
+        buffer: AlignedBuffer,
+        stripes: &[u16],
+    ) {
         let at = (index - self.placed) as usize;
-        self.encoded[at] = Some((entry, buffer));
+        self.encoded[at] = Some((entry, part, buffer));
         while let Some(Some(_)) = self.encoded.front() {
-            let (entry, buffer) = self.encoded.pop_front().flatten().expect("it is there");
+            let (entry, part, buffer) = self.encoded.pop_front().flatten().expect("it is there");
             let end = &mut self.ends[usize::from(stripes[self.placed as usize])];
             let extent = extent_bytes(entry.stored_bytes);
             self.to_write.push_back(Placed {
@@ -352,7 +389,7 @@ impl State {
                 buffer,
             });
             *end += extent;
-            self.entries.push(entry);
+            self.entries.push((entry, part));
             self.placed += 1;
         }
     }

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use k3_formats::trunk::{PAGE_BYTES, extent_bytes, stripe_file_name, stripe_of_name};
+use k3_formats::trunk::{MatrixHasher, PAGE_BYTES, extent_bytes, stripe_file_name, stripe_of_name};
 use k3_io::PARTIAL_ENDING;
 
 use super::encode::Entry;
@@ -12,7 +12,7 @@ use super::finish::Point;
 use super::journal::{JOURNAL_NAME, Journal, Journalled};
 use super::pipeline::Hooks;
 use super::plan::TrunkPlan;
-use super::source::TrunkSource;
+use super::source::{TrunkSource, matrix_span};
 use super::stripe_file::StripeFile;
 use crate::error::PackError;
 use crate::synth::target::{lock, parent, sync_directory};
@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub(super) journal: Journal,
     /// Blocks that are on the disk by the journal.
     pub(super) entries: Vec<Entry>,
+    /// The hash of the matrix in which they end.
+    pub(super) hasher: MatrixHasher,
     /// `None` for one that already has its final name.
     pub(super) stripes: Vec<Option<StripeFile>>,
     /// Where the next block of each stripe goes.
@@ -50,12 +52,18 @@ impl Session {
                 .try_for_each(|directory| clear(directory))?;
         }
         let options = options(source, plan, &directories);
-        let (journal, entries) = match begun(&directories, &options)? {
-            Some(found) => (found.journal, found.entries),
-            None => (Journal::create(&directories[0], &options)?, Vec::new()),
+        let found = match begun(&directories, &options)? {
+            Some(found) => found,
+            None => Journalled::new(Journal::create(&directories[0], &options)?),
         };
         hooks.at(Point::Begun)?;
-        let ends = ends(source, plan, &entries, &journal)?;
+        let ends = ends(source, plan, &found)?;
+        let Journalled {
+            journal,
+            entries,
+            hasher,
+            ..
+        } = found;
         let is_whole = entries.len() == source.blocks().len();
         let mut stripes = Vec::new();
         for (index, directory) in (0..plan.stripe_count()).zip(&directories) {
@@ -78,6 +86,7 @@ impl Session {
             _locks: locks,
             journal,
             entries,
+            hasher,
             stripes,
             ends,
         })
@@ -223,8 +232,7 @@ fn differences(then: &str, now: &str) -> Vec<String> {
 fn ends(
     source: &TrunkSource,
     plan: &TrunkPlan,
-    entries: &[Entry],
-    journal: &Journal,
+    found: &Journalled,
 ) -> Result<Vec<u64>, TrunkError> {
     let mut ends = vec![PAGE_BYTES as u64; plan.set.weights.len()];
     let blocks = source.blocks();
@@ -232,14 +240,22 @@ fn ends(
         let raw = blocks.get(index).map_or(0, |block| block.bytes);
         (1..=raw).contains(&entry.stored_bytes)
     };
-    for (index, entry) in entries.iter().enumerate() {
+    let damaged = |detail| TrunkError::Damaged {
+        path: found.journal.path().to_owned(),
+        detail,
+    };
+    for (index, entry) in found.entries.iter().enumerate() {
         if !fits(index, entry) {
-            return Err(TrunkError::Damaged {
-                path: journal.path().to_owned(),
-                detail: format!("block {index} cannot have {} bytes", entry.stored_bytes),
-            });
+            let bytes = entry.stored_bytes;
+            return Err(damaged(format!("block {index} cannot have {bytes} bytes")));
         }
         ends[usize::from(plan.stripes[index])] += extent_bytes(entry.stored_bytes);
+    }
+    let next = blocks.get(found.entries.len()).map(matrix_span);
+    if next.is_some_and(|(start, total)| !found.hasher.expects(start, total)) {
+        return Err(damaged(
+            "its hash is not of the matrix it ends in".to_owned(),
+        ));
     }
     Ok(ends)
 }

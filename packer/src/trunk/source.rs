@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use k3_config::default_block_bytes;
 use k3_formats::trunk::PackedBlock;
-use k3_formats::{FormatError, Identity, KimiK3Config, ReadAt, ShardIndex};
-use k3_io::{CheckpointFiles, FileReader, read_small};
+use k3_formats::{FormatError, Identity, Manifest, ReadAt};
+use k3_io::{CheckpointFiles, Description, FileReader, IoError};
 use k3_models::kimi_k3::KimiK3Layout;
 use k3_models::{Block, SweepProgram};
 
@@ -45,15 +45,11 @@ impl TrunkSource {
     /// configuration.
     pub fn open(paths: &SourcePaths, block_bytes: Option<u64>) -> Result<Self, PackError> {
         let files = CheckpointFiles::open(&paths.model, &paths.roots)?;
-        let (config_path, config_bytes) = match &paths.config {
-            None => files.config()?,
-            Some(path) => (
-                path.clone(),
-                read_small(path, k3_formats::config::MAX_CONFIG_BYTES)?,
-            ),
-        };
-        let config = KimiK3Config::parse(&config_path, &config_bytes)?;
-        let index = ShardIndex::build(&files.views(), files.index_view())?;
+        let Description {
+            config,
+            index,
+            identity,
+        } = files.describe(paths.config.as_deref())?;
         let layout = KimiK3Layout::bind(&paths.model, &config, &index, None)?;
         let block_bytes = block_bytes.unwrap_or_else(|| {
             // In the largest blocks there can be: the sum is the same in any.
@@ -62,7 +58,7 @@ impl TrunkSource {
         });
         Ok(Self {
             paths: paths.clone(),
-            identity: index.identity(&config_bytes),
+            identity,
             program: layout.program(block_bytes),
             layout,
             shards: files.shards,
@@ -127,6 +123,20 @@ impl TrunkSource {
         &self.shards[usize::from(block.shard)]
     }
 
+    /// The manifest beside the shards, with its path; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// One that cannot be read, or is of another checkpoint.
+    pub(super) fn manifest(&self) -> Result<Option<(PathBuf, Manifest)>, IoError> {
+        k3_io::read_manifest(&self.paths.model, self.identity)
+    }
+
+    /// Names of the shards, in the order of their numbers.
+    pub(super) fn shard_names(&self) -> Vec<String> {
+        self.shards.iter().map(ReadAt::file_name).collect()
+    }
+
     /// Fills `out` with a block's bytes, and leaves none of them in the page
     /// cache.
     ///
@@ -158,6 +168,13 @@ impl TrunkSource {
 /// A block's rows and columns as counts in memory.
 pub(super) fn shape(block: &Block) -> [usize; 2] {
     [block.row_count as usize, block.cols as usize]
+}
+
+/// Where a block begins in its matrix, and the length of that, in bytes.
+pub(super) fn matrix_span(block: &Block) -> (u64, u64) {
+    let row_bytes = block.raw_bytes / u64::from(block.row_count);
+    let rows = [block.row_start, block.row_total].map(u64::from);
+    (rows[0] * row_bytes, rows[1] * row_bytes)
 }
 
 /// A block's length as a count in memory.

@@ -77,7 +77,7 @@ fn sample(source: &TrunkSource, done: u32) -> Result<u64, PackError> {
     let mut encoder = Encoder::new(source);
     let mut buffer = AlignedBuffer::new(extent_max(source));
     for block in packable.into_iter().step_by(step) {
-        let encoded = encoder
+        let (encoded, _) = encoder
             .encode(source, block, 0, CodecChoice::Auto, &mut buffer)
             .map_err(TrunkError::Source)?;
         raw_bytes += length(block) as u64;

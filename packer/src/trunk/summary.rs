@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k3_config::Bytes;
-use k3_formats::trunk::{Codec, PackedBlock};
+use k3_formats::trunk::{Codec, PAGE_BYTES, PackedBlock};
 use serde::Serialize;
 
-use super::finish::Packed;
+use super::finish::{ManifestState, Packed};
 use super::source::TrunkSource;
 
 /// A stripe's share.
@@ -37,8 +37,10 @@ pub struct TrunkSummary {
     pub bf16_x3_blocks: u32,
     /// Bytes of a sweep in the checkpoint.
     pub raw_bytes: u64,
-    /// Bytes of a sweep in the trunk: extents, as they are read.
+    /// Bytes of a sweep as they are stored, without what pads them.
     pub stored_bytes: u64,
+    /// The same as they are read: each block is padded to whole pages.
+    pub extent_bytes: u64,
     /// Stored for each raw byte.
     pub ratio: f64,
     /// Part of the `bf16-x3` weights whose exponent is stored beside the codes.
@@ -53,6 +55,11 @@ pub struct TrunkSummary {
     pub direct: bool,
     /// The files.
     pub stripes: Vec<StripeSummary>,
+    /// Matrices that have the hash of the checkpoint's manifest; `None` where there
+    /// is none that could be used.
+    pub manifest_matrices: Option<u64>,
+    /// What else there is to know, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl TrunkSummary {
@@ -69,10 +76,10 @@ impl TrunkSummary {
             let count = blocks.iter().filter(of(codec)).count();
             u32::try_from(count).expect("block counts are capped")
         };
-        let (raw_bytes, stored_bytes) = (
-            blocks.iter().map(|block| block.raw_bytes).sum::<u64>(),
-            blocks.iter().map(PackedBlock::extent_bytes).sum::<u64>(),
-        );
+        let sum = |bytes: fn(&PackedBlock) -> u64| blocks.iter().map(bytes).sum::<u64>();
+        let raw_bytes = sum(|block| block.raw_bytes);
+        let stored_bytes = sum(|block| block.stored_bytes);
+        let extent_bytes = sum(PackedBlock::extent_bytes);
         let packed_bytes = blocks.iter().filter(of(Codec::Bf16X3));
         let weights: u64 = packed_bytes.map(|block| block.raw_bytes / 2).sum();
         let seconds = elapsed.as_secs_f64();
@@ -90,6 +97,7 @@ impl TrunkSummary {
             bf16_x3_blocks: count(Codec::Bf16X3),
             raw_bytes,
             stored_bytes,
+            extent_bytes,
             ratio: stored_bytes as f64 / raw_bytes.max(1) as f64,
             escape_share: packed.escapes as f64 / weights.max(1) as f64,
             resumed_blocks,
@@ -102,8 +110,31 @@ impl TrunkSummary {
                 .zip(&packed.paths)
                 .map(stripe)
                 .collect(),
+            manifest_matrices: match packed.manifest {
+                ManifestState::Agrees(count) => Some(count),
+                ManifestState::Absent | ManifestState::Unusable(_) => None,
+            },
+            notes: notes(packed, raw_bytes, extent_bytes),
         }
     }
+}
+
+/// What is to be known beside the figures.
+fn notes(packed: &Packed, raw_bytes: u64, extent_bytes: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let ManifestState::Unusable(reason) = &packed.manifest {
+        notes.push(format!("not compared with the manifest: {reason}"));
+    }
+    if extent_bytes > raw_bytes {
+        notes.push(format!(
+            "this trunk takes more than the weights do in the checkpoint: each block is padded to \
+             whole pages of {PAGE_BYTES} bytes, and its blocks have {} on average. Pack with a \
+             larger --block-bytes; if that does not help, the matrices are too small to pack: run \
+             from the shards",
+            Bytes(raw_bytes / packed.blocks.len().max(1) as u64)
+        ));
+    }
+    notes
 }
 
 /// For a person: a line for each thing there is to say.
@@ -123,6 +154,16 @@ impl fmt::Display for TrunkSummary {
             self.ratio,
             100.0 * self.escape_share
         )?;
+        let padding = self.extent_bytes - self.stored_bytes;
+        writeln!(
+            f,
+            "  read     {}, {} of it padding to whole pages",
+            Bytes(self.extent_bytes),
+            Bytes(padding)
+        )?;
+        if let Some(count) = self.manifest_matrices {
+            writeln!(f, "  source   {count} matrices as the manifest has them")?;
+        }
         if self.resumed_blocks > 0 {
             let count = self.resumed_blocks;
             writeln!(
@@ -148,6 +189,9 @@ impl fmt::Display for TrunkSummary {
                 stripe.blocks,
                 Bytes(stripe.file_bytes)
             )?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
         }
         Ok(())
     }

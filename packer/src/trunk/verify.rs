@@ -24,8 +24,8 @@ pub struct Verified {
     pub blocks: u32,
     /// Bytes of the checkpoint that were compared.
     pub raw_bytes: u64,
-    /// Bytes of the trunk that were read.
-    pub stored_bytes: u64,
+    /// Bytes of the trunk that were read: blocks, padded to whole pages.
+    pub extent_bytes: u64,
     /// Wall time.
     pub seconds: f64,
 }
@@ -37,7 +37,7 @@ impl std::fmt::Display for Verified {
             "{} blocks agree with the checkpoint\n  decoded  {} to {}\n  time     {:.1} s: {:.2} \
              GB/s of raw",
             self.blocks,
-            Bytes(self.stored_bytes),
+            Bytes(self.extent_bytes),
             Bytes(self.raw_bytes),
             self.seconds,
             self.raw_bytes as f64 / self.seconds.max(1e-9) / 1e9
@@ -62,18 +62,17 @@ pub fn verify(
 ) -> Result<Verified, PackError> {
     let started = Instant::now();
     let files = match TrunkFiles::open(directories)? {
-        TrunkFiles::Packed(files) => files,
+        TrunkFiles::Packed(packed) => packed,
         TrunkFiles::Foreign { json, .. } => {
             let path = json.label().to_owned();
             return Err(TrunkError::ForeignTrunk { path }.into());
         }
     };
-    let views: Vec<&dyn ReadAt> = files.iter().map(|file| file as &dyn ReadAt).collect();
-    let trunk = PackedTrunk::open(&views, &source.identity())?;
+    let trunk = files.open(&source.identity())?;
     let check = Check {
         source: source.recut(trunk.block_bytes()),
         trunk,
-        files,
+        files: files.files,
         cancel,
         on_bytes,
         next: AtomicU32::new(0),
@@ -113,7 +112,7 @@ pub fn verify(
     Ok(Verified {
         blocks: total,
         raw_bytes: blocks.iter().map(|block| block.raw_bytes).sum(),
-        stored_bytes: blocks.iter().map(PackedBlock::extent_bytes).sum(),
+        extent_bytes: blocks.iter().map(PackedBlock::extent_bytes).sum(),
         seconds: started.elapsed().as_secs_f64(),
     })
 }

@@ -15,4 +15,5 @@ mod trunk_command;
 mod trunk_faults;
 mod trunk_kills;
 mod trunk_resume;
+mod trunk_sources;
 mod trunk_support;

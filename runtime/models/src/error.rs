@@ -161,15 +161,14 @@ pub enum ModelError {
 
     /// A packed block does not hold what its codec says.
     #[error(
-        "the {codec} block at offset {offset} of file {file} (the shards are counted first, then \
-         the files of the trunk) is none: {fault}; run without --no-checksums to have every block \
-         checked, and pack the trunk again if it is damaged"
+        "{}: the {codec} block at offset {offset} is none: {fault}; run without --no-checksums to \
+         have every block checked, and pack the trunk again if it is damaged", path.display()
     )]
     Packed {
         /// How it should be stored.
         codec: Codec,
-        /// The file, counted from the checkpoint's first shard.
-        file: u32,
+        /// The file.
+        path: PathBuf,
         /// Its first byte.
         offset: u64,
         /// What is wrong with it.

@@ -5,6 +5,7 @@
 //! next: the order never changes from sweep to sweep.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use k3_config::{BlockFootprint, BlockKind};
 use k3_formats::trunk::{Codec, PackedBlock};
@@ -147,6 +148,9 @@ pub struct SweepProgram {
     pub steps: Vec<Step>,
     /// The routers of all layers with experts, ascending.
     pub routers: Vec<Router>,
+    /// Number and path of the files that hold [placed](Self::place) blocks and are no
+    /// shards; for messages.
+    pub trunk_files: Vec<(u32, PathBuf)>,
 }
 
 impl SweepProgram {
@@ -158,6 +162,7 @@ impl SweepProgram {
             blocks: Vec::new(),
             steps: vec![Step::Embed],
             routers: Vec::new(),
+            trunk_files: Vec::new(),
         }
     }
 
@@ -239,6 +244,14 @@ impl SweepProgram {
         block.codec = codec;
         block.bytes = bytes;
         block.place = place;
+    }
+
+    /// Path of file `file`, as far as it is known: of a file of the trunk that no
+    /// shard is.
+    #[must_use]
+    pub fn trunk_file(&self, file: u32) -> Option<&Path> {
+        let found = self.trunk_files.iter().find(|(number, _)| *number == file);
+        found.map(|(_, path)| path.as_path())
     }
 
     /// Block `index`.

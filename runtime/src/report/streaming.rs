@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::EngineReport;
 use super::sweeps::SweepTotals;
-use super::trunk::TrunkReport;
 
 /// How weights were streamed. Payload bytes are exact: what the arithmetic
 /// consumed, without alignment.
@@ -21,8 +20,6 @@ pub struct StreamingReport {
     pub engine: EngineReport,
     /// Bytes by kind.
     pub bytes: BytesReport,
-    /// The trunk in files of its own; `None` where it is read from the shards.
-    pub trunk: Option<TrunkReport>,
     /// What experts were found in memory.
     pub cache: CacheReport,
     /// Where the time of the sweeps went.

@@ -25,7 +25,7 @@ fn figures(run: &Snapshot) -> Option<&Figures> {
 }
 
 fn trunk(run: &Snapshot) -> Option<&TrunkReport> {
-    figures(run).and_then(|all| all.trunk.as_ref())
+    run.trunk.as_ref()
 }
 
 fn each_device<N: Number>(
@@ -267,6 +267,17 @@ const FAMILIES: &[Family<Snapshot>] = &[
         read: |run, samples| samples.known(figures(run).map(|all| all.bytes.device_bytes)),
     },
     Family {
+        name: "k3_trunk_checksums",
+        help: "What is done with the checksums of a packed trunk",
+        kind: Kind::Gauge,
+        read: |run, samples| {
+            if let Some(trunk) = trunk(run) {
+                let labels = [("checksums", trunk.checksums.name())];
+                samples.labelled(&labels, 1_u64);
+            }
+        },
+    },
+    Family {
         name: "k3_trunk_raw_bytes",
         help: "Bytes of a packed trunk's blocks as they are in the checkpoint",
         kind: Kind::Gauge,
@@ -274,9 +285,23 @@ const FAMILIES: &[Family<Snapshot>] = &[
     },
     Family {
         name: "k3_trunk_stored_bytes",
-        help: "Bytes of a packed trunk's blocks as they are read",
+        help: "Bytes of a packed trunk's blocks as they are stored",
         kind: Kind::Gauge,
         read: |run, samples| samples.known(trunk(run).map(|trunk| trunk.stored_bytes)),
+    },
+    Family {
+        name: "k3_trunk_extent_bytes",
+        help: "The same, with what pads each to whole pages: as they are read",
+        kind: Kind::Gauge,
+        read: |run, samples| samples.known(trunk(run).map(|trunk| trunk.extent_bytes)),
+    },
+    Family {
+        name: "k3_trunk_manifest_matrices",
+        help: "Matrices packed from the bytes that the manifest has a hash of",
+        kind: Kind::Gauge,
+        read: |run, samples| {
+            samples.known(trunk(run).and_then(|trunk| trunk.manifest_matrices));
+        },
     },
     Family {
         name: "k3_trunk_checked_bytes_total",

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k3_actors::StreamGauges;
 use k3_runtime::SweepProgress;
-use k3_runtime::report::{CountsReport, SweepReport, SweepTable};
+use k3_runtime::report::{CountsReport, SweepReport, SweepTable, TrunkReport};
 
 use super::figures::{Figures, Observation, StreamFacts};
 use crate::process::ProcessMemory;
@@ -51,6 +51,8 @@ struct State {
     prefill_seconds: Option<f64>,
     token_seconds: f64,
     sweeps: SweepTable,
+    /// Of a run with everything in memory.
+    trunk: Option<TrunkReport>,
     stream: Option<Stream>,
 }
 
@@ -83,6 +85,8 @@ pub(super) struct Snapshot {
     pub steps: (usize, usize),
     /// The sweep that finished last.
     pub latest: Option<SweepReport>,
+    /// The trunk in files of its own.
+    pub trunk: Option<TrunkReport>,
     pub streaming: Option<(Arc<StreamFacts>, Figures)>,
 }
 
@@ -133,6 +137,12 @@ impl Live {
         state.token_seconds += seconds;
     }
 
+    /// Every weight is in memory; the trunk was read in files of its own, or
+    /// was not.
+    pub(super) fn resident(&self, trunk: Option<TrunkReport>) {
+        self.state().trunk = trunk;
+    }
+
     /// Reading is about to begin.
     pub(super) fn streaming(&self, facts: StreamFacts, gauges: StreamGauges) {
         self.state().stream = Some(Stream {
@@ -169,7 +179,13 @@ impl Live {
     pub(super) fn snapshot(&self) -> Snapshot {
         let process = ProcessMemory::read();
         let state = self.state();
+        let streaming = state.stream.as_ref().map(|stream| {
+            let figures = stream.figures(&state.sweeps, process);
+            (Arc::clone(&stream.facts), figures)
+        });
+        let streamed = streaming.as_ref().map(|(_, figures)| &figures.trunk);
         Snapshot {
+            trunk: streamed.unwrap_or(&state.trunk).clone(),
             live: self.clone(),
             counts: state.counts,
             generated_tokens: state.generated_tokens,
@@ -178,10 +194,7 @@ impl Live {
             token_seconds: state.token_seconds,
             steps: self.0.progress.get(),
             latest: state.sweeps.latest().copied(),
-            streaming: state.stream.as_ref().map(|stream| {
-                let figures = stream.figures(&state.sweeps, process);
-                (Arc::clone(&stream.facts), figures)
-            }),
+            streaming,
         }
     }
 

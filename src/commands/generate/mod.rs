@@ -32,7 +32,7 @@ use k3_formats::TensorRef;
 use k3_kernels::KernelSet;
 use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::{KimiK3, KimiK3Layout};
-use k3_runtime::report::{StopReason, StreamingReport};
+use k3_runtime::report::{StopReason, StreamingReport, TrunkReport};
 use k3_runtime::{Cancel, ComputePool, ResidentSource, RunError, Session, SessionSettings};
 
 use crate::cli::args::GenerateArgs;
@@ -98,12 +98,13 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     };
     let Ended {
         mut done,
+        trunk,
         streaming,
         failed,
     } = ended.map_err(nothing_to_keep)?;
     let unwritten = done.outputs.commit_dumps(&done.trace);
     done.notes.extend(unwritten.iter().cloned());
-    let mut report = summary::report(&run, &model, &done, streaming);
+    let mut report = summary::report(&run, &model, &done, (trunk, streaming));
     let shown = if args.output.json && !done.output_closed {
         Stdout.write(summary::json(&report).as_bytes())
     } else {
@@ -234,6 +235,7 @@ struct Run<'a> {
 /// A run that has ended, with everything stopped.
 struct Ended {
     done: Done,
+    trunk: Option<TrunkReport>,
     streaming: Option<StreamingReport>,
     /// Whether something died while stopping. The tokens are right all the
     /// same: an error before them would have ended the run.
@@ -272,7 +274,10 @@ impl Run<'_> {
         let checkpoint = &request.checkpoint;
         let mut source = ResidentSource::load(model, checkpoint, layer_count, session, progress)?;
         drop(bar);
+        let trunk = source.trunk_report().cloned();
+        self.live.resident(trunk.clone());
         Ok(Ended {
+            trunk,
             done: self.generate(model, &mut source, outputs)?,
             streaming: None,
             failed: false,
@@ -296,6 +301,7 @@ impl Run<'_> {
         done.notes.extend(failures);
         done.notes.extend(stopped.notes());
         Ok(Ended {
+            trunk: stopped.trunk(),
             streaming: Some(stopped.report()),
             done,
             failed,

@@ -201,9 +201,9 @@ fn demo_note(model_dir: &Path) -> Option<String> {
 fn trunk_note(checkpoint: &Checkpoint, args: &ModelArgs) -> Option<String> {
     match checkpoint.trunk() {
         Some(trunk) => trunk.note(),
-        None => args.no_checksums.then(|| {
-            "--no-checksums changes nothing: there is no packed trunk (--trunk)".to_owned()
-        }),
+        None => args
+            .no_checksums
+            .then(|| crate::commands::plan::IDLE_CHECKSUMS.to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@ use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{ReadCeiling, StreamingReport, SweepReport, TrunkReport, share};
-use k3_runtime::{Cancel, ResidentSource, SessionSettings, Trunk, WeightSource};
+use k3_runtime::{Cancel, ResidentSource, SessionSettings, WeightSource};
 
 use super::ceiling;
 use super::figures::{self, Figures, StreamFacts};
@@ -114,7 +114,9 @@ impl Streaming {
             policy: request.settings.policy.value,
         };
         let supervisor = Supervisor::start(model, checkpoint, &plan, &settings, None)?;
-        let trunk = checkpoint.trunk().map(|trunk| trunk_report(trunk, model));
+        let trunk = checkpoint
+            .trunk()
+            .map(|trunk| trunk.report(model.program()));
         let facts = facts(&plan, &supervisor, footprint.vector_bytes, trunk, ceiling);
         live.streaming(facts, supervisor.gauges().clone());
         Ok(Self {
@@ -178,12 +180,6 @@ pub(super) fn plan(
     })
 }
 
-fn trunk_report(trunk: &Trunk, model: &KimiK3) -> TrunkReport {
-    let files = trunk.paths().iter();
-    let files = files.map(|path| path.display().to_string());
-    TrunkReport::new(model.program(), files.collect())
-}
-
 fn facts(
     plan: &BudgetPlan,
     supervisor: &Supervisor,
@@ -222,6 +218,11 @@ impl Stopped {
         [self.notes.clone(), self.figures.notes()].concat()
     }
 
+    /// The trunk in files of its own, where there is one.
+    pub(super) fn trunk(&self) -> Option<TrunkReport> {
+        self.figures.trunk.clone()
+    }
+
     /// The run's report.
     pub(super) fn report(self) -> StreamingReport {
         let figures = self.figures;
@@ -231,7 +232,6 @@ impl Stopped {
             memory: figures.memory,
             engine: figures.engine,
             bytes: figures.bytes,
-            trunk: figures.trunk,
             cache: figures.cache,
             time: figures.time,
             sweeps,

@@ -8,7 +8,7 @@ use k3_models::kimi_k3::{KimiK3, NUMERICS_VERSION};
 use k3_runtime::RunReport;
 use k3_runtime::report::{
     ExecutionReport, ModelReport, NumericsReport, REPORT_VERSION, StreamingReport,
-    TeacherForcedReport,
+    TeacherForcedReport, TrunkReport,
 };
 
 use super::Run;
@@ -24,7 +24,7 @@ pub(super) fn report(
     run: &Run<'_>,
     model: &KimiK3,
     done: &Done,
-    streaming: Option<StreamingReport>,
+    (trunk, streaming): (Option<TrunkReport>, Option<StreamingReport>),
 ) -> RunReport {
     let (request, args) = (run.request, run.args);
     RunReport {
@@ -58,6 +58,7 @@ pub(super) fn report(
         error: done.error.as_ref().map(|error| chain(error)),
         counts: done.counts,
         timing: done.timing.clone(),
+        trunk,
         streaming,
         teacher_forced: done.teacher_forced.clone(),
         notes: done.notes.clone(),

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use k3_formats::safetensors::ShardHeader;
-use k3_formats::{KimiK3Config, ReadAt, TensorRef};
-use serde::Serialize;
+use k3_formats::{Identity, KimiK3Config, ReadAt, TensorRef};
+use serde::{Serialize, Serializer};
 
 use super::files::{Files, Shard};
 use super::kind::{Kind, Place, place};
+use super::trunk::TrunkCensus;
 
 /// Tensors of one expert.
 const EXPERT_TENSORS: usize = 6;
@@ -20,7 +21,8 @@ const EXAMPLES_MAX: usize = 5;
 pub(super) struct Census {
     pub(super) path: String,
     /// BLAKE3 over configuration and headers, of whole checkpoints.
-    pub(super) identity: Option<String>,
+    #[serde(serialize_with = "hex")]
+    pub(super) identity: Option<Identity>,
     /// Whether k3 can run it.
     pub(super) complete: bool,
     pub(super) tensor_count: u64,
@@ -37,6 +39,10 @@ pub(super) struct Census {
     pub(super) missing_experts: Vec<MissingExperts>,
     /// Names nobody asks for, the first few.
     pub(super) unexpected: Vec<String>,
+    /// The packed trunk that `--trunk` or a setting names.
+    pub(super) trunk: Option<TrunkCensus>,
+    /// What else there is to know.
+    pub(super) notes: Vec<String>,
     /// What the strict readers say.
     pub(super) problems: Vec<String>,
     #[serde(skip)]
@@ -46,6 +52,13 @@ pub(super) struct Census {
     #[serde(skip)]
     /// By the configuration, if it is there.
     mla_layers: Option<BTreeSet<u16>>,
+}
+
+/// As text, as everywhere.
+fn hex<S: Serializer>(identity: &Option<Identity>, serializer: S) -> Result<S::Ok, S::Error> {
+    identity
+        .map(|found| found.to_string())
+        .serialize(serializer)
 }
 
 /// One kind of tensor.
@@ -131,6 +144,8 @@ impl Census {
             missing_shards: Vec::new(),
             missing_experts: Vec::new(),
             unexpected: Vec::new(),
+            trunk: None,
+            notes: Vec::new(),
             problems: Vec::new(),
             sums: BTreeMap::new(),
             layer_sums: BTreeMap::new(),

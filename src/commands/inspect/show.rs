@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use k3_config::Bytes;
 
 use super::census::{Census, LayerRow};
+use crate::render::wrap::wrap;
 use crate::render::{escape, short_bytes, table};
 
 /// Entries of a list that are shown.
@@ -40,16 +41,21 @@ pub(super) fn census(census: &Census) -> String {
         text.push_str(&layer_table(&census.layers));
     }
     text.push('\n');
+    if let Some(trunk) = &census.trunk {
+        text.push_str(&trunk.text());
+        text.push('\n');
+    }
+    for note in &census.notes {
+        text.push_str(&wrap(&format!("note: {}", escape::line(note))));
+    }
     push_missing(&mut text, census);
     text
 }
 
 fn identity(census: &Census) -> String {
     let unknown = "unknown: not all of it is here";
-    census
-        .identity
-        .clone()
-        .unwrap_or_else(|| unknown.to_owned())
+    let identity = census.identity.map(|identity| identity.to_string());
+    identity.unwrap_or_else(|| unknown.to_owned())
 }
 
 fn counted(tensors: u64, bytes: u64) -> String {

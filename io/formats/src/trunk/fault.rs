@@ -123,6 +123,22 @@ pub enum TrunkFault {
         /// Of the bytes.
         found: u128,
     },
+    /// What was packed is not what the checkpoint's manifest has.
+    #[error(
+        "block {block} was packed from other bytes of {matrix} in {shard} than {} has: the shard \
+         was damaged then, or has changed since; check it with k3 verify, then pack the trunk \
+         again (k3-pack trunk --restart)", manifest.display()
+    )]
+    OtherWeights {
+        /// Index of the matrix's first block.
+        block: u32,
+        /// The tensor, as the manifest names it.
+        matrix: String,
+        /// The shard's name.
+        shard: String,
+        /// The manifest.
+        manifest: PathBuf,
+    },
     /// An entry of `trunk.json` contradicts itself, another, or `trunk.bin`.
     #[error("{}: {}; pack the trunk again", quoted(place), sentence(detail))]
     Foreign {
@@ -199,6 +215,12 @@ pub enum EntryFault {
     /// A place in the checkpoint that no file can have.
     #[error("its source begins at {0}, which no file can reach")]
     Source(u64),
+    /// Another hash of the matrix than another of its blocks has.
+    #[error("block {other} has another hash of the matrix that both are of")]
+    MatrixHash {
+        /// The other block.
+        other: u32,
+    },
     /// The same rows twice.
     #[error("block {other} has the same source")]
     SameSource {

@@ -32,8 +32,6 @@ pub struct ForeignTensor {
     pub shape: Shape,
     /// The layer it is listed under.
     pub layer: u32,
-    /// First byte in the shard it was copied from, where the file says so.
-    pub source_offset: Option<u64>,
 }
 
 /// A raw trunk as other tools pack it: layer by layer a copy of the tensors that
@@ -130,8 +128,6 @@ struct File {
 #[derive(Deserialize)]
 struct Run {
     layer: u32,
-    #[serde(default)]
-    run_start: Option<u64>,
     nbytes: u64,
     file_off: u64,
     tensors: Tensors,
@@ -220,9 +216,6 @@ impl Run {
             dtype,
             shape,
             layer: self.layer,
-            source_offset: self
-                .run_start
-                .and_then(|start| start.checked_add(entry.off)),
         })
     }
 }

@@ -12,7 +12,9 @@ mod codec;
 mod fault;
 mod foreign;
 mod header;
+mod matrix_hash;
 mod packed;
+mod provenance;
 mod set;
 mod table;
 
@@ -20,12 +22,16 @@ pub use codec::Codec;
 pub use fault::{EntryFault, TrunkFault};
 pub use foreign::{ForeignTensor, ForeignTrunk};
 pub use header::StripeHeader;
+pub use matrix_hash::{MatrixHasher, MatrixPart};
 pub use packed::PackedTrunk;
+pub use provenance::{OtherMatrix, compare_matrices};
 pub use set::{CodecChoice, STRIPES_MAX, SetDescription, stripe_file_name, stripe_of_name};
 pub use table::{BLOCKS_MAX, PackedBlock, encode_table, extent_bytes, table_bytes, table_hash};
 
 /// Version of the container and of every payload in it.
-pub const TRUNK_VERSION: u32 = 1;
+///
+/// 2: entries of the table have the hash of their matrix.
+pub const TRUNK_VERSION: u32 = 2;
 
 /// Everything begins at a multiple of this many bytes.
 pub const PAGE_BYTES: usize = 4096;

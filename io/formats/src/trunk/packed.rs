@@ -1,13 +1,15 @@
 //! A packed trunk, opened.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::PAGE_BYTES;
 use super::fault::{EntryFault, TrunkFault};
 use super::header::{IDENTITY_OFFSET, INDEX_OFFSET, SET_ID_OFFSET, StripeHeader};
+use super::provenance::{OtherMatrix, compare_matrices};
 use super::table::{ENTRY_BYTES, PackedBlock, table_bytes, table_hash};
 use crate::error::FormatError;
 use crate::identity::Identity;
+use crate::manifest::Manifest;
 use crate::read_at::ReadAt;
 
 /// Where every block of a trunk lies, read from all its stripe files.
@@ -104,6 +106,39 @@ impl PackedTrunk {
             .by_source
             .binary_search_by_key(&wanted, |index| source(&self.blocks[*index as usize]));
         place.ok().map(|place| self.by_source[place])
+    }
+
+    /// Compares what the trunk was packed from with `manifest`, read from the file
+    /// at `manifest_path`: the hash of each matrix with that of its tensor. `shards`
+    /// are the names of the checkpoint's shards, `paths` those of the trunk's files,
+    /// both in order. Gives the number of matrices that were compared: all that the
+    /// manifest has.
+    ///
+    /// # Errors
+    ///
+    /// [`TrunkFault::OtherWeights`], naming the first that differs.
+    pub fn compare_with(
+        &self,
+        manifest: &Manifest,
+        manifest_path: &Path,
+        shards: &[String],
+        paths: &[PathBuf],
+    ) -> Result<u64, FormatError> {
+        compare_matrices(&self.blocks, manifest, shards).map_err(|other| {
+            let OtherMatrix {
+                block,
+                matrix,
+                shard,
+            } = *other;
+            let entry = &self.blocks[block as usize];
+            let fault = TrunkFault::OtherWeights {
+                block,
+                matrix,
+                shard,
+                manifest: manifest_path.to_path_buf(),
+            };
+            fail(&paths[self.file_index(entry.stripe)], entry.offset, fault)
+        })
     }
 
     /// Compares the `extent` of block `index`, read from the file at `path`,
@@ -292,12 +327,18 @@ fn by_source(
     order.sort_unstable_by_key(|index| (source(&blocks[*index as usize]), *index));
     for pair in order.windows(2) {
         let [other, block] = [pair[0], pair[1]];
-        if source(&blocks[other as usize]) == source(&blocks[block as usize]) {
-            let offset = header.table_offset + u64::from(block) * ENTRY_BYTES as u64;
-            let fault = EntryFault::SameSource { other };
-            let fault = TrunkFault::Entry { block, fault };
-            return Err(fail(file.label(), offset, fault));
-        }
+        let [a, b] = [other, block].map(|index| &blocks[index as usize]);
+        let matrix = |block: &PackedBlock| (block.shard, block.matrix_offset());
+        let fault = if source(a) == source(b) {
+            EntryFault::SameSource { other }
+        } else if matrix(a) == matrix(b) && a.matrix_hash != b.matrix_hash {
+            EntryFault::MatrixHash { other }
+        } else {
+            continue;
+        };
+        let offset = header.table_offset + u64::from(block) * ENTRY_BYTES as u64;
+        let fault = TrunkFault::Entry { block, fault };
+        return Err(fail(file.label(), offset, fault));
     }
     Ok(order)
 }

@@ -7,7 +7,7 @@ use super::header::{u16_at, u32_at, u64_at};
 use crate::dtype::Dtype;
 
 /// Bytes of an entry.
-pub(super) const ENTRY_BYTES: usize = 72;
+pub(super) const ENTRY_BYTES: usize = 104;
 
 /// Most blocks of a trunk: 60 times those of the released model at the usual
 /// size. It bounds what a hostile header can make a reader allocate.
@@ -42,6 +42,9 @@ pub struct PackedBlock {
     pub raw_bytes: u64,
     /// [`checksum`](super::checksum()) of the extent.
     pub checksum: u128,
+    /// BLAKE3 of the whole matrix in the checkpoint, as it was when its blocks
+    /// were packed: what a manifest has for the tensor.
+    pub matrix_hash: [u8; 32],
 }
 
 impl PackedBlock {
@@ -50,6 +53,24 @@ impl PackedBlock {
     #[must_use]
     pub fn extent_bytes(&self) -> u64 {
         extent_bytes(self.stored_bytes)
+    }
+
+    /// Bytes of the whole matrix in the checkpoint.
+    #[must_use]
+    pub fn matrix_bytes(&self) -> u64 {
+        u64::from(self.row_total).saturating_mul(self.row_bytes())
+    }
+
+    /// Absolute offset of the matrix's first byte in the shard; `None` where the
+    /// rows before the block would lie before the file.
+    #[must_use]
+    pub fn matrix_offset(&self) -> Option<u64> {
+        let before = u64::from(self.row_start).checked_mul(self.row_bytes())?;
+        self.source_offset.checked_sub(before)
+    }
+
+    fn row_bytes(&self) -> u64 {
+        u64::from(self.cols) * self.dtype.size_bytes()
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -66,6 +87,7 @@ impl PackedBlock {
             out.extend_from_slice(&value.to_le_bytes());
         }
         out.extend_from_slice(&self.checksum.to_le_bytes());
+        out.extend_from_slice(&self.matrix_hash);
     }
 
     pub(super) fn decode(entry: &[u8]) -> Result<Self, EntryFault> {
@@ -87,6 +109,7 @@ impl PackedBlock {
             stored_bytes: u64_at(entry, 40),
             raw_bytes: u64_at(entry, 48),
             checksum: u128::from_le_bytes(entry[56..72].try_into().expect("16 bytes")),
+            matrix_hash: entry[72..104].try_into().expect("32 bytes"),
         };
         block.check()?;
         Ok(block)
@@ -124,7 +147,8 @@ impl PackedBlock {
                 raw: self.raw_bytes,
             });
         }
-        if self.source_offset.checked_add(self.raw_bytes).is_none() {
+        let is_in_file = self.source_offset.checked_add(self.raw_bytes).is_some();
+        if !is_in_file || self.matrix_offset().is_none() {
             return Err(EntryFault::Source(self.source_offset));
         }
         Ok(())
@@ -182,8 +206,8 @@ mod tests {
             assert_eq!(dtype as u8, code);
         }
         assert_eq!(dtype_of(19), None);
-        assert_eq!(table_bytes(56), 4096);
-        assert_eq!(table_bytes(57), 8192);
+        assert_eq!(table_bytes(39), 4096);
+        assert_eq!(table_bytes(40), 8192);
         assert_eq!(extent_bytes(u64::MAX), u64::MAX);
     }
 }

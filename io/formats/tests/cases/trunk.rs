@@ -52,6 +52,7 @@ impl Set {
                 stored_bytes: stored.into(),
                 raw_bytes: 12_000,
                 checksum: 0,
+                matrix_hash: [u8::try_from(index / 6).unwrap(); 32],
             });
         }
         set
@@ -267,19 +268,19 @@ fn another_checkpoint_or_version_is_refused() {
     assert_eq!(offset, 16);
     assert!(found.to_string().contains("a5a5") && found.to_string().contains("0101"));
     let files = Set::new(&[1], 3, 0).files();
-    let newer = edited(&files[0], |bytes| {
-        bytes[8] = 2;
+    let older = edited(&files[0], |bytes| {
+        bytes[8] = 1;
         let hash = blake3::hash(&bytes[..4064]);
         bytes[4064..PAGE].copy_from_slice(hash.as_bytes());
     });
-    let (_, offset, found) = fault(open(&[newer]));
+    let (_, offset, found) = fault(open(&[older]));
     assert_eq!(
         (offset, &found),
         (
             8,
             &TrunkFault::Version {
-                found: 2,
-                supported: 1
+                found: 1,
+                supported: 2
             }
         )
     );
@@ -337,7 +338,7 @@ fn headers_with_true_checksums_and_wrong_fields_are_refused() {
 #[test]
 fn entries_that_contradict_themselves_are_refused() {
     type Edit = fn(&mut PackedBlock);
-    let cases: [(Edit, &str); 13] = [
+    let cases: [(Edit, &str); 15] = [
         (|block| block.row_count = 0, "not within a matrix"),
         (|block| block.row_start = u32::MAX, "not within a matrix"),
         (|block| block.row_total = 99, "not within a matrix"),
@@ -350,6 +351,11 @@ fn entries_that_contradict_themselves_are_refused() {
         (|block| block.offset += 4096, "instead of"),
         (|block| block.offset = 0, "instead of"),
         (|block| block.source_offset = u64::MAX, "no file can reach"),
+        (|block| block.source_offset = 5, "no file can reach"),
+        (
+            |block| block.matrix_hash[31] ^= 1,
+            "another hash of the matrix",
+        ),
         (|block| block.source_offset += 12_000, "same source"),
     ];
     for (edit, wanted) in cases {
@@ -358,7 +364,7 @@ fn entries_that_contradict_themselves_are_refused() {
         assert!(found.to_string().contains(wanted), "{wanted}: {found}");
         assert!(path.contains("disk0"), "{path}");
         let table = files[0].len_bytes() - 4096;
-        let block = (offset - table) / 72;
+        let block = (offset - table) / 104;
         assert!(
             block == 2 || wanted == "same source" && block == 3,
             "{block}"
@@ -369,7 +375,7 @@ fn entries_that_contradict_themselves_are_refused() {
         (2, "element type"),
         (3, "codec"),
         (6, "reserved"),
-        (6 * 72, "reserved"),
+        (6 * 104, "reserved"),
     ] {
         let files = Set::new(&[1], 6, 0).files();
         let table = files[0].bytes().len() - 4096;

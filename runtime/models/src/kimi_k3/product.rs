@@ -1,6 +1,7 @@
 //! The product of one block, whatever its form.
 
 use std::ops::Range;
+use std::path::Path;
 
 use k3_formats::Dtype;
 use k3_formats::trunk::Codec;
@@ -8,7 +9,7 @@ use k3_kernels::{Bf16X3, KernelSet};
 
 use crate::error::ModelError;
 use crate::kimi_k3::op::Op;
-use crate::program::Block;
+use crate::program::{Block, SweepProgram};
 
 /// Rows of weights and the kernel that multiplies them.
 pub(super) enum Product<'a> {
@@ -34,6 +35,7 @@ impl<'a> Product<'a> {
     pub(super) fn new(
         kernels: &KernelSet,
         op: Op,
+        program: &SweepProgram,
         block: &Block,
         bytes: &'a [u8],
     ) -> Result<Self, ModelError> {
@@ -52,7 +54,10 @@ impl<'a> Product<'a> {
             Codec::Bf16X3 => Ok(Self::X3 {
                 weights: Bf16X3::new(bytes, rows, cols).map_err(|fault| ModelError::Packed {
                     codec: block.codec,
-                    file: block.place.file,
+                    path: program
+                        .trunk_file(block.place.file)
+                        .unwrap_or(Path::new("packed trunk"))
+                        .to_path_buf(),
                     offset: block.place.offset,
                     fault: fault.to_string(),
                 })?,

@@ -7,7 +7,7 @@ use k3_config::BlockKind;
 use k3_kernels::{MAX_SOURCES, argmax};
 
 use crate::error::ModelError;
-use crate::family::{ExpertDemand, SequenceState, SweepRun};
+use crate::family::{ExpertDemand, ModelFamily as _, SequenceState, SweepRun};
 use crate::ids::{ExpertKey, LayerIndex};
 use crate::kimi_k3::layout::{Attention, LayerTensors, Mlp, VectorId};
 use crate::kimi_k3::model::KimiK3;
@@ -275,7 +275,8 @@ impl<'a> KimiK3Run<'a> {
         };
         let workspace = &mut *self.workspace;
         let input = &workspace.buffers[source as usize][..positions * block.cols as usize];
-        let product = Product::new(self.model.kernels, op, block, bytes)?;
+        let model = self.model;
+        let product = Product::new(model.kernels, op, model.program(), block, bytes)?;
         let wide = &mut workspace.wide[..rows * positions];
         let workers = worth(self.workers, wide.len() * block.cols as usize);
         split_units(workers, wide, positions, |first, piece| {

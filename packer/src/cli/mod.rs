@@ -1,12 +1,15 @@
 //! The command line: what is accepted, and what each command does with it.
 
 pub mod manifest;
+mod program;
 pub mod synth;
 pub mod trunk;
 
 use std::num::NonZeroUsize;
 
 use clap::{Parser, Subcommand};
+
+pub use program::main;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::{Exchange, HUB_COMMIT, HUB_REPO, HubFault, Shared, Stored, is_large};
+use super::{DEFAULT_REPO, Exchange, HUB_COMMIT, HUB_REPO, HubFault, Shared, Stored, is_large};
 
 /// What was asked for.
 struct Request {
@@ -104,13 +104,15 @@ fn answer(
         .target
         .split_once('?')
         .unwrap_or((&request.target, ""));
+    let is_other = path.contains(DEFAULT_REPO);
+    let repo = if is_other { DEFAULT_REPO } else { HUB_REPO };
     for revision in ["main", HUB_COMMIT] {
-        if path == format!("/api/models/{HUB_REPO}/revision/{revision}") {
-            let text = format!("{{\"id\": \"{HUB_REPO}\", \"sha\": \"{HUB_COMMIT}\"}}");
+        if path == format!("/api/models/{repo}/revision/{revision}") {
+            let text = format!("{{\"id\": \"{repo}\", \"sha\": \"{HUB_COMMIT}\"}}");
             return small(stream, "200 OK", "", &text);
         }
     }
-    if path == format!("/api/models/{HUB_REPO}/tree/{HUB_COMMIT}") {
+    if path == format!("/api/models/{repo}/tree/{HUB_COMMIT}") {
         let start = query
             .split('&')
             .find_map(|part| part.strip_prefix("cursor=")?.parse().ok());
@@ -120,7 +122,7 @@ fn answer(
         });
         return small(stream, "200 OK", &link, &text);
     }
-    let name = path.strip_prefix(&format!("/{HUB_REPO}/resolve/{HUB_COMMIT}/"));
+    let name = path.strip_prefix(&format!("/{repo}/resolve/{HUB_COMMIT}/"));
     let name = name.map(|name| name.replace("%20", " "));
     let stored = name
         .as_ref()

@@ -23,6 +23,8 @@ pub use fault::HubFault;
 pub const HUB_COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// The repository that every hub here has.
 pub const HUB_REPO: &str = "tests/tiny";
+/// Its other name: what is fetched when no repository is named.
+const DEFAULT_REPO: &str = "moonshotai/Kimi-K3";
 
 /// A request and the answer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,101 @@
+//! Every command of the documents is run, and what they say it prints is compared
+//! with what it prints.
+//!
+//! Each document has a directory of its own, in which `Kimi-K3` is a small
+//! checkpoint of the same layout; `cargo build` and `cargo test` do nothing there,
+//! for both have happened. What cannot be run so says `not-run: REASON` after the
+//! block's language, and stands in [`NOT_RUN`].
+
+mod blocks;
+mod place;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use blocks::{Block, Step, blocks, without_figures};
+use libtest_mimic::{Arguments, Failed, Trial};
+use place::Place;
+
+/// Blocks that are not run: the document, and how many.
+const NOT_RUN: &[(&str, usize)] = &[("README.md", 1), ("docs/checkpoint.md", 1)];
+
+fn main() -> ExitCode {
+    let own = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&own).ends_with("k3-pack") {
+        return k3_pack::cli::main();
+    }
+    let arguments = Arguments::from_args();
+    let mut trials = vec![Trial::test("blocks", || {
+        blocks::check();
+        Ok(())
+    })];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all: Vec<(String, usize)> = Vec::new();
+    for path in documents(root) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let found = blocks(&path, &text);
+        let name = path.strip_prefix(root).unwrap().display().to_string();
+        let left = found.iter().filter(|block| block.not_run.is_some()).count();
+        if left > 0 {
+            all.push((name.clone(), left));
+        }
+        if left < found.len() {
+            trials.push(Trial::test(name.clone(), move || document(&name, &found)));
+        }
+    }
+    trials.push(Trial::test("what_is_not_run_is_known", move || {
+        let all: Vec<_> = all.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+        if all == NOT_RUN {
+            Ok(())
+        } else {
+            Err(format!("not run: {all:?}, known: {NOT_RUN:?}").into())
+        }
+    }));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The documents for users, in order.
+fn documents(root: &Path) -> Vec<PathBuf> {
+    let mut found = vec![root.join("README.md")];
+    let mut open = vec![root.join("docs")];
+    while let Some(directory) = open.pop() {
+        for entry in directory.read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn document(name: &str, blocks: &[Block]) -> Result<(), Failed> {
+    let place = Place::new();
+    for block in blocks.iter().filter(|block| block.not_run.is_none()) {
+        for step in &block.steps {
+            run(&place, step)
+                .map_err(|reason| format!("{name}:{}\n{}\n{reason}", block.line, step.script))?;
+        }
+    }
+    Ok(())
+}
+
+fn run(place: &Place, step: &Step) -> Result<(), String> {
+    let output = place.run(&step.script);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    if !output.status.success() {
+        return Err(format!("{}\n{stdout}{stderr}", output.status));
+    }
+    // On a terminal the one comes after the other.
+    let found = without_figures(&(stdout + &stderr));
+    match &step.output {
+        Some(expected) if without_figures(expected) != found => {
+            Err(format!("printed, figures left out:\n{found}"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -43,6 +43,9 @@ impl Place {
             }
         }
         std::fs::write(at.join("question.txt"), "hello and").unwrap();
+        for drive in ["nvme0", "nvme1"] {
+            std::fs::create_dir(at.join(drive)).unwrap();
+        }
         for name in ["fixtures", "scripts", "examples"] {
             symlink(root.join(name), at.join(name)).unwrap();
         }

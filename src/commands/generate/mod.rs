@@ -124,10 +124,17 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     if let Some(error) = CliError::together(errors.collect()) {
         return Err(error);
     }
+    if failed {
+        return Ok(Exit::Failed);
+    }
     let is_kept = !done.generated_ids.is_empty() || args.output.json || args.output.out.is_some();
-    match done.stop {
-        _ if failed => Ok(Exit::Failed),
-        StopReason::Interrupted if done.output_closed => Ok(Exit::Done),
+    exit_of(done.stop, done.output_closed, is_kept)
+}
+
+/// How a run ends that stopped for this reason.
+fn exit_of(stop: StopReason, output_closed: bool, is_kept: bool) -> Result<Exit, CliError> {
+    match stop {
+        StopReason::Interrupted if output_closed => Ok(Exit::Done),
         StopReason::Interrupted if is_kept => Ok(Exit::InterruptedKept),
         StopReason::Interrupted => Err(CliError::Interrupted),
         _ => Ok(Exit::Done),

@@ -166,7 +166,7 @@ is read but the trace.";
 pub(super) const REPLAY_EXAMPLES: &str = "\
 Examples:
   k3 fixtures/tiny --ids 3,4,5 --gen 20 --dump-trace tiny.trace
-  k3 replay tiny.trace --topk 4 --slots 8,16,32 --expert-bytes 3264
+  k3 replay tiny.trace --topk 3 --slots 8,16,32 --expert-bytes 3264
   k3 replay k3.trace --policy lru --model pick --last-pass";
 
 pub(super) const LADDER_ABOUT: &str = "\

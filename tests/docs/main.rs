@@ -8,6 +8,7 @@
 
 mod blocks;
 mod place;
+mod quotes;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Ok(())
     })];
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    trials.extend(beside_commands(documents(root)));
     let mut all: Vec<(String, usize)> = Vec::new();
     for path in documents(root) {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -54,21 +56,28 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// What documents say beside commands.
+fn beside_commands(documents: Vec<PathBuf>) -> [Trial; 3] {
+    [
+        Trial::test("links", move || {
+            quotes::links_lead_somewhere(&documents);
+            Ok(())
+        }),
+        Trial::test("quoted_errors", || {
+            quotes::quoted_errors_exist();
+            Ok(())
+        }),
+        Trial::test("examples", || {
+            quotes::examples_run();
+            Ok(())
+        }),
+    ]
+}
+
 /// The documents for users, in order.
 fn documents(root: &Path) -> Vec<PathBuf> {
     let mut found = vec![root.join("README.md")];
-    let mut open = vec![root.join("docs")];
-    while let Some(directory) = open.pop() {
-        for entry in directory.read_dir().unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "md") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
+    found.extend(quotes::below(&root.join("docs"), "md"));
     found
 }
 

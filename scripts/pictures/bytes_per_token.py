@@ -11,15 +11,9 @@ import json
 import subprocess
 import sys
 
-BUDGETS_GB = [2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224]
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 320, 60, 270
-X_MAX, Y_MAX = 224, 140
+import chart
 
-STYLE = """<style>
-  text { font: 13px sans-serif; fill: #333; }
-  .axis { stroke: #777; } .grid { stroke: #7774; } .line { stroke: #2a6fb0; fill: none; stroke-width: 2.5; }
-  @media (prefers-color-scheme: dark) { text { fill: #ddd; } .line { stroke: #7ab8f5; } }
-</style>"""
+BUDGETS_GB = [2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224]
 
 
 def bytes_per_token(k3, config, budget_gb):
@@ -30,37 +24,13 @@ def bytes_per_token(k3, config, budget_gb):
     return plan["forecasts"][0]["bytes_per_token"] / 1e9
 
 
-def x(gigabytes):
-    return LEFT + gigabytes / X_MAX * (WIDTH - LEFT - 20)
-
-
-def y(gigabytes):
-    return BOTTOM - gigabytes / Y_MAX * (BOTTOM - 30)
-
-
-def picture(points):
-    title = "GB read for a token, by memory budget in GB (prediction, no expert found)"
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-             f'role="img"><title>{title}</title>', STYLE,
-             f'<text x="{LEFT}" y="18">{title}</text>']
-    for mark in range(0, Y_MAX + 1, 20):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - 20}" y1="{y(mark):.1f}" y2="{y(mark):.1f}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark}</text>')
-    for mark in range(0, X_MAX + 1, 32):
-        parts.append(f'<line class="axis" x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{BOTTOM}" y2="{BOTTOM + 5}"/>')
-        parts.append(f'<text x="{x(mark):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{mark}</text>')
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - 20}" y1="{BOTTOM}" y2="{BOTTOM}"/>')
-    line = " ".join(f"{x(at):.1f},{y(read):.1f}" for at, read in points)
-    parts.append(f'<polyline class="line" points="{line}"/>')
-    parts.append("</svg>")
-    return "\n".join(parts)
-
-
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     _, k3, config = sys.argv
-    print(picture([(at, bytes_per_token(k3, config, at)) for at in BUDGETS_GB]))
+    points = [(at, bytes_per_token(k3, config, at)) for at in BUDGETS_GB]
+    title = "GB read for a token of Kimi K3 (prediction, no expert found in memory)"
+    print(chart.lines(title, [("", points)], (224, 32), (140, 20), "memory budget, GB"))
 
 
 if __name__ == "__main__":

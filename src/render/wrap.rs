@@ -27,9 +27,43 @@ pub(crate) fn wrap(text: &str) -> String {
     wrapped
 }
 
+/// Breaks the lines of a text that has no indent.
+pub(crate) fn fold(text: &str) -> String {
+    let mut folded = String::new();
+    for line in text.lines() {
+        let mut column = 0;
+        for word in line.split_whitespace() {
+            let width = word.chars().count();
+            if column > 0 && column + 1 + width > COLUMNS {
+                folded.push('\n');
+                column = 0;
+            } else if column > 0 {
+                folded.push(' ');
+                column += 1;
+            }
+            folded.push_str(word);
+            column += width;
+        }
+        folded.push('\n');
+    }
+    folded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_folded_between_words_and_keeps_its_own_lines() {
+        let long = format!("{}\n\nlast", "word ".repeat(40));
+        let folded = fold(&long);
+        assert!(folded.lines().all(|line| line.chars().count() <= COLUMNS));
+        assert_eq!(folded.lines().count(), 5);
+        assert!(folded.ends_with("word\n\nlast\n"), "{folded:?}");
+        assert_eq!(fold("one\n"), "one\n");
+        let word = "x".repeat(100);
+        assert_eq!(fold(&format!("a {word} b")), format!("a\n{word}\nb\n"));
+    }
 
     #[test]
     fn lines_break_between_words_and_keep_their_indent() {

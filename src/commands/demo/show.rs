@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::ladder::{DemoLadder, Row};
-use crate::render::wrap::wrap;
+use crate::render::wrap::{fold, wrap};
 use crate::render::{escape, short_bytes, table};
 
 const WRITE: &str = "writing to a string cannot fail";
@@ -18,7 +18,8 @@ pub(super) fn name(percent: u64, is_packed: bool) -> String {
 pub(super) fn render(ladder: &DemoLadder) -> String {
     let mut text = String::new();
     if let Some(generated) = &ladder.generated_text {
-        writeln!(text, "{}{generated}\n", ladder.prompt).expect(WRITE);
+        text.push_str(&fold(&format!("{}{generated}", ladder.prompt)));
+        text.push('\n');
     }
     let header = [
         "in memory",

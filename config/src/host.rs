@@ -100,7 +100,8 @@ pub struct HostMemory {
     pub swap_total: Option<Bytes>,
     /// Swap space that is not in use.
     pub swap_free: Option<Bytes>,
-    /// What of this process is resident: part of what its groups hold.
+    /// What of this process is resident and no file's page: part of what its
+    /// groups hold.
     pub own_resident: Option<Bytes>,
     /// Size of a reserved huge page.
     pub hugepage: Option<Bytes>,
@@ -253,12 +254,18 @@ fn read_meminfo(report: &mut Report<'_>) -> Meminfo {
     Meminfo(values)
 }
 
-/// Without it the own share of a group's use counts as somebody else's, which
-/// errs on the safe side.
+/// Pages of files, those of the program among them, are left out: they are page
+/// cache, which no group's use has here. Without the figure the own share of a
+/// group's use counts as somebody else's, which errs on the safe side.
 fn read_own_resident(root: &Path) -> Option<Bytes> {
     let text = read_optional(&root.join("proc/self/status")).ok()??;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    first_number(line)?.checked_mul(1024).map(Bytes)
+    let kib = |key| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.and_then(first_number)
+    };
+    let shared = kib("RssShmem:").unwrap_or(0);
+    let own = kib("RssAnon:")?.checked_add(shared)?;
+    own.checked_mul(1024).map(Bytes)
 }
 
 fn read_memlock(report: &mut Report<'_>) -> MemlockLimit {

@@ -34,7 +34,11 @@ fn version_2_with_neighbours_in_the_group() {
     let root = machine(&[
         ("proc/self/cgroup", "0::/pod/container\n"),
         ("proc/self/mountinfo", V2_MOUNT),
-        ("proc/self/status", "Name:\tk3\nVmRSS:\t   10000 kB\n"),
+        (
+            "proc/self/status",
+            "Name:\tk3\nVmRSS:\t   77000 kB\nRssAnon:\t    9000 kB\nRssFile:\t   67000 kB\n\
+             RssShmem:\t    1000 kB\n",
+        ),
         ("sys/fs/cgroup/pod/container/memory.max", "2000000000\n"),
         ("sys/fs/cgroup/pod/container/memory.high", "1900000000\n"),
         ("sys/fs/cgroup/pod/container/memory.current", "700000000\n"),
@@ -78,7 +82,7 @@ fn version_1_with_neighbours_in_the_group() {
     let root = machine(&[
         ("proc/self/cgroup", "5:memory:/a\n"),
         ("proc/self/mountinfo", V1_MEMORY),
-        ("proc/self/status", "VmRSS: 1000 kB\n"),
+        ("proc/self/status", "VmRSS: 9000 kB\nRssAnon: 1000 kB\n"),
         ("sys/fs/cgroup/memory/memory.limit_in_bytes", V1_UNLIMITED),
         (
             "sys/fs/cgroup/memory/a/memory.limit_in_bytes",

@@ -5,7 +5,6 @@
 //! here, before anything else looks at it. The report names the directory and
 //! says that it is the built-in model.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use crate::cli::args::{GenerateArgs, GenerationArgs, PromptArgs};
 use crate::commands::named_model;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::settings::variable;
 
 /// What is continued when nothing is given.
 pub(crate) const PROMPT: &str = "Fellow citizens of the Senate";
@@ -178,9 +178,4 @@ pub(crate) fn next_steps() -> String {
         writeln!(text, "  {command:<22} {what}").expect("writing to a string cannot fail");
     }
     text
-}
-
-/// A variable that is set to something.
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
 }

@@ -187,6 +187,6 @@ fn user_file() -> Option<PathBuf> {
 }
 
 /// A variable that is set to something.
-fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

@@ -52,6 +52,7 @@ pub fn plan_run(
     let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let workspace = |shape: WorkspaceShape| {
         workspace(&WorkspaceSize {
+            held_positions: 0,
             positions: count(shape.positions),
             logit_rows: count(shape.logit_rows),
             context_positions: count(shape.context_positions),

@@ -22,6 +22,7 @@ fn sweep(
 ) -> Result<Vec<f32>, RunError> {
     let mut state = model.new_state(16);
     let mut workspace = model.new_workspace(WorkspaceSize {
+        held_positions: 0,
         positions: 16,
         logit_rows: 16,
         context_positions: 16,
@@ -38,7 +39,7 @@ fn sweep(
         observer,
         cancel,
     )
-    .map(|(logits, _)| logits.to_vec());
+    .map(|(finished, _)| finished.logits.to_vec());
     assert_eq!(state.is_poisoned(), result.is_err());
     result
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use k3_config::BlockKind;
 use k3_models::phase::TAKE_WEIGHTS;
 use k3_models::{
-    ExpertDemand, LayerIndex, ModelFamily, Step, Sweep, SweepProgram, SweepRun, Workers,
+    ExpertDemand, Finished, LayerIndex, ModelFamily, Step, Sweep, SweepProgram, SweepRun, Workers,
 };
 
 use crate::error::RunError;
@@ -85,7 +85,7 @@ pub struct SweepCounts {
 }
 
 /// Runs `sweep` over `states`, feeding the model from `source`. Returns the
-/// wanted logits, `[rows][vocab]`, and what was consumed.
+/// wanted logits with the segments that failed, and what was consumed.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
     workers: &'a dyn Workers,
     observer: &mut dyn SweepObserver,
     cancel: &Cancel,
-) -> Result<(&'a [f32], SweepCounts), RunError> {
+) -> Result<(Finished<'a>, SweepCounts), RunError> {
     let program = model.program();
     let with_head = sweep.logit_row_count() > 0;
     let mut run = model.begin(sweep, states, workspace, workers)?;

@@ -64,6 +64,7 @@ impl SessionSettings {
         let positions = self.sweep_positions();
         WorkspaceSize {
             positions,
+            held_positions: 0,
             logit_rows: if self.all_logits { positions } else { 1 },
             context_positions: self.context_positions,
             workers,
@@ -220,7 +221,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
             };
             let sweep = Sweep::single(part.to_vec(), rows);
             let _entered = self.pool.enter();
-            let (logits, counts) = forward(
+            let (finished, counts) = forward(
                 self.model,
                 self.source,
                 &sweep,
@@ -236,8 +237,8 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
             self.counts.add(part.len(), &counts);
             match rows {
                 LogitRows::None => {}
-                LogitRows::Last => each(first + part.len() - 1, logits),
-                LogitRows::All => each(first, logits),
+                LogitRows::Last => each(first + part.len() - 1, finished.logits),
+                LogitRows::All => each(first, finished.logits),
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ mod common;
 use common::{Way, all_logits, assert_same_bits, load, open, prompt, write};
 use k3_kernels::Isa;
 use k3_models::kimi_k3::AttentionForm;
-use k3_models::{LogitRows, ModelFamily, Segment, SequenceState, Sweep, WorkspaceSize};
+use k3_models::{Advance, LogitRows, ModelFamily, Segment, SequenceState, Sweep, WorkspaceSize};
 use k3_runtime::{Cancel, ComputePool, Session, SessionSettings, forward};
 use k3_testkit::{TinySpec, reference};
 
@@ -150,6 +150,7 @@ fn sequences_that_share_a_sweep_do_not_touch_one_another() {
                 .into();
             let mut states: Vec<_> = prompts.iter().map(|_| model.new_state(16)).collect();
             let mut workspace = model.new_workspace(WorkspaceSize {
+                held_positions: 0,
                 positions: 16,
                 logit_rows: 16,
                 context_positions: 16,
@@ -163,6 +164,7 @@ fn sequences_that_share_a_sweep_do_not_touch_one_another() {
                 let segments = round.iter().map(|(sequence, range)| Segment {
                     tokens: prompts[*sequence][range.clone()].to_vec(),
                     logits: LogitRows::All,
+                    advance: Advance::All,
                 });
                 let sweep = Sweep::new(segments.collect());
                 let mut free: Vec<_> = states.iter_mut().map(Some).collect();
@@ -170,7 +172,7 @@ fn sequences_that_share_a_sweep_do_not_touch_one_another() {
                     .iter()
                     .map(|(index, _)| free[*index].take().unwrap())
                     .collect();
-                let (logits, _) = forward(
+                let (finished, _) = forward(
                     &model,
                     &mut source,
                     &sweep,
@@ -181,7 +183,7 @@ fn sequences_that_share_a_sweep_do_not_touch_one_another() {
                     &Cancel::default(),
                 )
                 .unwrap();
-                let mut rows = logits.chunks_exact(vocab);
+                let mut rows = finished.logits.chunks_exact(vocab);
                 for (sequence, range) in round {
                     for _ in range.clone() {
                         got[*sequence].extend_from_slice(rows.next().unwrap());

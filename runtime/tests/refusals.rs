@@ -75,6 +75,7 @@ fn a_cancelled_sweep_poisons_its_state_until_reset() {
     let (model, mut source) = load(&checkpoint, AttentionForm::Latent, Way::default());
     let mut state = model.new_state(8);
     let mut workspace = model.new_workspace(WorkspaceSize {
+        held_positions: 0,
         positions: 2,
         logit_rows: 1,
         context_positions: 8,
@@ -92,7 +93,7 @@ fn a_cancelled_sweep_poisons_its_state_until_reset() {
             &mut StopAfter(cancel, stop),
             cancel,
         )
-        .map(|(logits, _)| logits.to_vec())
+        .map(|(finished, _)| finished.logits.to_vec())
     };
     let want = run(&mut state, &Cancel::default(), usize::MAX).unwrap();
     // Stop everywhere in the sweep: also with experts demanded and not taken.

@@ -194,6 +194,7 @@ pub fn measure<M: ModelFamily>(
     let capacity = request.context_positions + rounds + 1;
     let mut state = model.new_state(capacity);
     let mut workspace = model.new_workspace(WorkspaceSize {
+        held_positions: 0,
         positions: chunk_positions(request),
         logit_rows: 1,
         context_positions: capacity,

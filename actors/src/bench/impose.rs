@@ -66,6 +66,18 @@ impl<M: ModelFamily> ModelFamily for Imposed<'_, M> {
             demands: self.demands.iter(),
         })
     }
+
+    fn commit(
+        &self,
+        workspace: &mut M::Workspace,
+        segment: usize,
+        state: &mut M::State,
+        accepted: usize,
+        workers: &dyn Workers,
+    ) {
+        self.model
+            .commit(workspace, segment, state, accepted, workers);
+    }
 }
 
 impl<'a, M: ModelFamily> SweepRun<'a> for ImposedRun<'a, M> {
@@ -111,7 +123,7 @@ impl<'a, M: ModelFamily> SweepRun<'a> for ImposedRun<'a, M> {
         self.run.nan_scale_groups()
     }
 
-    fn finish(self) -> Result<&'a [f32], ModelError> {
+    fn finish(self) -> Result<k3_models::Finished<'a>, ModelError> {
         self.run.finish()
     }
 }

@@ -157,6 +157,7 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
             cycling,
             state: model.new_state(positions),
             workspace: model.new_workspace(WorkspaceSize {
+                held_positions: 0,
                 positions,
                 logit_rows: 1,
                 context_positions: positions,

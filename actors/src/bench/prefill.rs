@@ -87,6 +87,7 @@ impl<'a, M: ModelFamily> PrefillBench<'a, M> {
         let supervisor = Supervisor::start(model, checkpoint, plan, settings, None)?;
         let positions = crate::units::memory(plan.chunk_positions);
         let workspace = model.new_workspace(WorkspaceSize {
+            held_positions: 0,
             positions,
             logit_rows: 1,
             context_positions: 2 * positions,

@@ -124,6 +124,7 @@ impl Fixture {
     ) -> (Vec<u32>, Vec<Vec<u16>>) {
         let mut state = model.new_state(POSITIONS);
         let mut workspace = model.new_workspace(WorkspaceSize {
+            held_positions: 0,
             positions: POSITIONS,
             logit_rows: 1,
             context_positions: POSITIONS,
@@ -132,7 +133,7 @@ impl Fixture {
         let mut demands = Demands::default();
         let sweep = self.sweep();
         let states = vec![&mut state];
-        let (logits, _) = forward(
+        let (finished, _) = forward(
             model,
             source,
             &sweep,
@@ -143,7 +144,11 @@ impl Fixture {
             &self.cancel,
         )
         .unwrap();
-        let bits = logits.iter().map(|logit| logit.to_bits()).collect();
+        let bits = finished
+            .logits
+            .iter()
+            .map(|logit| logit.to_bits())
+            .collect();
         (bits, demands.0)
     }
 }

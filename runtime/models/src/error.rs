@@ -122,10 +122,19 @@ pub enum ModelError {
         /// Index of the sequence in the sweep.
         sequence: usize,
     },
+    /// A state whose last sweep has not been committed.
+    #[error(
+        "the state of sequence {sequence} waits for its last sweep to be committed; commit it, or \
+         reset it and start again from the prompt"
+    )]
+    Held {
+        /// Index of the sequence in the sweep.
+        sequence: usize,
+    },
     /// More positions or logit rows than the workspace holds.
     #[error("a sweep of {needed} {what} does not fit the {capacity} planned; lower --chunk")]
     WorkspaceTooSmall {
-        /// "positions" or "logit rows".
+        /// "positions", "held positions", "logit rows" or "context positions".
         what: &'static str,
         /// Needed.
         needed: usize,

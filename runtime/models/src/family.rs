@@ -5,6 +5,8 @@
 //! of the arithmetic; the family sees one block or one expert at a time and
 //! knows nothing of files, arenas or threads beyond [`Workers`].
 
+use std::io;
+
 use k3_config::ModelFootprint;
 
 use crate::error::ModelError;
@@ -59,6 +61,8 @@ impl ExpertDemand {
 pub struct WorkspaceSize {
     /// Positions in one sweep.
     pub positions: usize,
+    /// Positions of one sweep whose states wait for a commit.
+    pub held_positions: usize,
     /// Positions of one sweep that want logits.
     pub logit_rows: usize,
     /// Longest sequence, in positions.
@@ -73,6 +77,7 @@ impl WorkspaceSize {
     pub fn positions(positions: usize) -> Self {
         Self {
             positions,
+            held_positions: 0,
             logit_rows: 0,
             context_positions: 0,
             workers: 0,
@@ -92,8 +97,70 @@ pub trait SequenceState: Send {
     /// refused by [`ModelFamily::begin`] until [`SequenceState::reset`].
     fn is_poisoned(&self) -> bool;
 
+    /// Whether a sweep has held the state back. Such a state is refused by
+    /// [`ModelFamily::begin`] until [`ModelFamily::commit`] or
+    /// [`SequenceState::reset`].
+    fn is_held(&self) -> bool;
+
     /// Back to an empty sequence.
     fn reset(&mut self);
+
+    /// Becomes the same sequence as `other`, at the same position.
+    ///
+    /// # Panics
+    ///
+    /// If there is less room than `other` has positions, or if `other` is
+    /// poisoned, held back or of another model.
+    fn copy_from(&mut self, other: &Self);
+
+    /// Bytes that [`SequenceState::save`] writes at `position`.
+    fn saved_bytes(&self, position: usize) -> u64;
+
+    /// Writes everything the sequence carries, little-endian, for
+    /// [`SequenceState::restore`]: the same bytes on every machine, whatever
+    /// way the positions were divided into sweeps.
+    ///
+    /// # Errors
+    ///
+    /// What `out` reports.
+    ///
+    /// # Panics
+    ///
+    /// If the state is poisoned or held back.
+    fn save(&self, out: &mut dyn io::Write) -> io::Result<()>;
+
+    /// Takes back what [`SequenceState::save`] wrote at `position`.
+    ///
+    /// # Errors
+    ///
+    /// What `from` reports; the state is poisoned then.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room for `position` positions.
+    fn restore(&mut self, position: usize, from: &mut dyn io::Read) -> io::Result<()>;
+}
+
+/// What went wrong for one segment of a sweep that the others got through.
+#[derive(Debug)]
+pub struct Fault {
+    /// Index of the segment.
+    pub segment: usize,
+    /// First of its positions that is concerned, counted in the segment. Those
+    /// before it are what they would be without it.
+    pub offset: usize,
+    /// What is wrong.
+    pub error: ModelError,
+}
+
+/// What a sweep leaves.
+#[derive(Debug)]
+pub struct Finished<'a> {
+    /// The wanted logits: `[rows][vocab]`, in the order of
+    /// [`Sweep::logit_positions`]. Rows from a fault on mean nothing.
+    pub logits: &'a [f32],
+    /// Segments that came upon a non-finite value, ascending, one each.
+    pub faults: Vec<Fault>,
 }
 
 /// A model family: what to read in which order, and the arithmetic.
@@ -139,6 +206,23 @@ pub trait ModelFamily: Send + Sync {
         workspace: &'a mut Self::Workspace,
         workers: &'a dyn Workers,
     ) -> Result<Self::Run<'a>, ModelError>;
+
+    /// Moves `state`, which segment `segment` of the last sweep of `workspace`
+    /// has held back, past the first `accepted` of the segment's positions. The
+    /// state is then what a sweep over those alone would have left.
+    ///
+    /// # Panics
+    ///
+    /// If the state is not held back, the workspace has begun another sweep
+    /// since, or the segment has fewer positions.
+    fn commit(
+        &self,
+        workspace: &mut Self::Workspace,
+        segment: usize,
+        state: &mut Self::State,
+        accepted: usize,
+        workers: &dyn Workers,
+    );
 }
 
 /// A sweep in progress. Methods are called in program order; dropping a run
@@ -200,13 +284,15 @@ pub trait SweepRun<'a> {
     /// Groups of weights skipped so far because their scale is NaN.
     fn nan_scale_groups(&self) -> u64;
 
-    /// Ends the sweep and commits the states. Returns the wanted logits:
-    /// `[rows][vocab]`, in the order of [`Sweep::logit_positions`].
+    /// Ends the sweep: states move past their positions or wait for a commit, as
+    /// their segments say. A segment with a fault leaves its state poisoned, but
+    /// for one that is held back and whose fault is beyond its first position:
+    /// that fault is among the guesses.
     ///
     /// # Errors
     ///
-    /// A non-finite logit; the states stay poisoned then.
-    fn finish(self) -> Result<&'a [f32], ModelError>;
+    /// The first fault, if no segment got through; all states stay poisoned.
+    fn finish(self) -> Result<Finished<'a>, ModelError>;
 }
 
 #[cfg(test)]

@@ -36,9 +36,11 @@ pub mod program;
 pub mod sweep;
 
 pub use error::ModelError;
-pub use family::{ExpertDemand, ModelFamily, SequenceState, SweepRun, WorkspaceSize};
+pub use family::{
+    ExpertDemand, Fault, Finished, ModelFamily, SequenceState, SweepRun, WorkspaceSize,
+};
 pub use ids::{ExpertKey, LayerIndex};
 pub use parallel::{Inline, Workers};
 pub use phase::Phase;
 pub use program::{Block, BlockIndex, BlockPlace, Router, Step, SweepProgram};
-pub use sweep::{LogitRows, Segment, Sweep};
+pub use sweep::{Advance, LogitRows, Segment, Sweep};

@@ -11,6 +11,18 @@ pub enum LogitRows {
     All,
 }
 
+/// What a finished sweep does to the state of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Advance {
+    /// The state moves past all positions of the segment.
+    #[default]
+    All,
+    /// The state stays where it is until
+    /// [`ModelFamily::commit`](crate::ModelFamily::commit) says how many of the
+    /// positions count: the tokens after the first are guesses.
+    Held,
+}
+
 /// Consecutive positions of one sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
@@ -18,6 +30,8 @@ pub struct Segment {
     pub tokens: Vec<u32>,
     /// Which logits the caller wants.
     pub logits: LogitRows,
+    /// Whether the state takes all of them.
+    pub advance: Advance,
 }
 
 /// The positions of one walk: segment `i` belongs to state `i`.
@@ -50,7 +64,11 @@ impl Sweep {
     /// If `tokens` is empty.
     #[must_use]
     pub fn single(tokens: Vec<u32>, logits: LogitRows) -> Self {
-        Self::new(vec![Segment { tokens, logits }])
+        Self::new(vec![Segment {
+            tokens,
+            logits,
+            advance: Advance::All,
+        }])
     }
 
     /// The segments, in the order of their states.
@@ -71,6 +89,15 @@ impl Sweep {
     pub fn position_count(&self) -> usize {
         self.segments
             .iter()
+            .map(|segment| segment.tokens.len())
+            .sum()
+    }
+
+    /// Positions whose states wait for a commit.
+    #[must_use]
+    pub fn held_position_count(&self) -> usize {
+        let held = self.segments.iter();
+        held.filter(|segment| segment.advance == Advance::Held)
             .map(|segment| segment.tokens.len())
             .sum()
     }
@@ -106,6 +133,7 @@ mod tests {
         let segment = |count: u32, logits| Segment {
             tokens: (0..count).collect(),
             logits,
+            advance: Advance::All,
         };
         let sweep = Sweep::new(vec![
             segment(3, LogitRows::Last),

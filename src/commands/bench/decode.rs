@@ -142,6 +142,7 @@ impl Prepared {
     fn memory(&self, args: &DecodeArgs) -> Bytes {
         let context = size(args.context + args.rounds + 1);
         let work = self.opened.model.workspace_bytes(&WorkspaceSize {
+            held_positions: 0,
             positions: CHUNK_POSITIONS_MAX.min(context),
             logit_rows: 1,
             context_positions: context,

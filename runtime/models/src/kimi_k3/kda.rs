@@ -3,8 +3,9 @@
 //! Heads are independent, so they are what is split over workers; the
 //! positions of a sequence run in order within each head.
 
+use crate::kimi_k3::held::LogRow;
 use crate::kimi_k3::op::Buffer;
-use crate::kimi_k3::run::KimiK3Run;
+use crate::kimi_k3::run::{KimiK3Run, Span};
 use crate::kimi_k3::state::{LayerState, StateShape};
 use crate::kimi_k3::workspace::{KDA_SCRATCH, LayerVectors};
 use crate::parallel::{Pieces, for_each_piece, partition, take_front, worth};
@@ -33,6 +34,9 @@ struct Piece<'a> {
     state: &'a mut [f32],
     out: &'a mut [f32],
     scratch: &'a mut [f32],
+    /// The log of these heads and a head's state to step in, where the segment
+    /// is held back.
+    held: Option<[&'a mut [f32]; 2]>,
 }
 
 impl KimiK3Run<'_> {
@@ -56,7 +60,8 @@ impl KimiK3Run<'_> {
             lower_bound: config.gate_lower_bound,
             eps: config.rms_norm_eps,
         };
-        for (state, span) in self.states.iter_mut().zip(&self.spans) {
+        let held = &mut workspace.held;
+        for (segment, (state, span)) in self.states.iter_mut().zip(&self.spans).enumerate() {
             let LayerState::Kda(values) = &mut state.layers[layer] else {
                 unreachable!("a KDA layer has a KDA state");
             };
@@ -64,25 +69,29 @@ impl KimiK3Run<'_> {
             let mut out_rest = &mut workspace.head_out[..heads * positions * dim];
             let mut scratch_rest = workspace.head_scratch.as_mut_slice();
             let workers = worth(self.workers, 4 * heads * span.len * dim * dim);
+            let (held_start, held_len) = (held.start_of(segment), held.total() * shape.log_row());
+            let mut log = held_start.map(|_| held.layer(config, layer));
             let pieces: Pieces<_> = partition(heads, workers.count())
                 .map(|range| Piece {
                     first_head: range.start,
                     state: take_front(&mut state_rest, range.len() * shape.kda_head()),
                     out: take_front(&mut out_rest, range.len() * positions * dim),
                     scratch: take_front(&mut scratch_rest, range.len() * KDA_SCRATCH * dim),
+                    held: log.as_mut().map(|log| {
+                        [
+                            take_front(&mut log.values, range.len() * held_len),
+                            take_front(&mut log.copies, shape.kda_head()),
+                        ]
+                    }),
                 })
                 .collect();
             for_each_piece(workers, pieces, |piece: Piece<'_>| {
-                let states = piece.state.chunks_exact_mut(shape.kda_head());
-                let outs = piece.out.chunks_exact_mut(positions * dim);
-                let scratch = piece.scratch.chunks_exact_mut(KDA_SCRATCH * dim);
-                for (offset, ((state, out), scratch)) in states.zip(outs).zip(scratch).enumerate() {
-                    let head = piece.first_head + offset;
-                    for position in span.start..span.start + span.len {
-                        let out = &mut out[position * dim..(position + 1) * dim];
-                        inputs.step(head, position, state, scratch, out);
-                    }
-                }
+                inputs.run(
+                    piece,
+                    span,
+                    positions,
+                    held_start.map(|start| (start, held_len)),
+                );
             });
         }
         // Back to `[positions][heads][dim]`.
@@ -97,6 +106,58 @@ impl KimiK3Run<'_> {
 }
 
 impl Inputs<'_> {
+    /// The heads of `piece`, over the positions of `span`. `held` tells where the
+    /// log of the span begins, and the length of a head's log.
+    fn run(
+        &self,
+        mut piece: Piece<'_>,
+        span: &Span,
+        positions: usize,
+        held: Option<(usize, usize)>,
+    ) {
+        let (dim, shape) = (self.shape.dim, &self.shape);
+        let states = piece.state.chunks_exact_mut(shape.kda_head());
+        let outs = piece.out.chunks_exact_mut(positions * dim);
+        let scratch = piece.scratch.chunks_exact_mut(KDA_SCRATCH * dim);
+        for (offset, ((state, out), scratch)) in states.zip(outs).zip(scratch).enumerate() {
+            let head = piece.first_head + offset;
+            let outs = out[span.start * dim..].chunks_exact_mut(dim);
+            let steps = (span.start..span.start + span.len).zip(outs);
+            let (Some([log, copy]), Some((start, len))) = (&mut piece.held, held) else {
+                for (position, out) in steps {
+                    self.step(head, position, state, scratch, out);
+                }
+                continue;
+            };
+            copy.copy_from_slice(state);
+            let log = &mut log[offset * len..(offset + 1) * len];
+            let rows = log.chunks_exact_mut(shape.log_row()).skip(start);
+            for ((position, out), row) in steps.zip(rows) {
+                self.step(head, position, copy, scratch, out);
+                self.log(head, position, scratch, LogRow::of(row, dim));
+            }
+        }
+    }
+
+    /// Keeps what the step that has just left `scratch` took.
+    fn log(&self, head: usize, position: usize, scratch: &[f32], row: LogRow<'_>) {
+        let dim = self.shape.dim;
+        let at = (position * self.heads + head) * dim;
+        // As `step` divides it: q, k, v, alpha.
+        row.k.copy_from_slice(&scratch[dim..2 * dim]);
+        row.v.copy_from_slice(&scratch[2 * dim..3 * dim]);
+        row.alpha.copy_from_slice(&scratch[3 * dim..4 * dim]);
+        for (kept, input) in row.inputs.chunks_exact_mut(dim).zip(self.projections) {
+            kept.copy_from_slice(&input[at..at + dim]);
+        }
+        *row.beta = self.beta_of(head, position);
+    }
+
+    /// Strength of the update.
+    fn beta_of(&self, head: usize, position: usize) -> f32 {
+        math::sigmoid(self.beta[position * self.heads + head])
+    }
+
     /// One position of one head.
     fn step(
         &self,
@@ -137,7 +198,7 @@ impl Inputs<'_> {
             q,
             k,
             v,
-            beta: math::sigmoid(self.beta[position * self.heads + head]),
+            beta: self.beta_of(head, position),
             delta,
             out: raw,
         });

@@ -11,11 +11,15 @@
 //! | `workspace` | activation buffers, allocated once |
 //! | `run` | one sweep: dispatch of blocks, wiring of a layer |
 //! | `kda`, `mla`, `moe` | the three mechanisms |
+//! | `held` | positions that count only once they are committed |
+//! | `faults` | what went wrong for which segment |
 //! | `product` | the product of one block, packed or not |
 //! | `lookahead` | a guess at the next layer's experts |
 //!
 //! The arithmetic is defined in `docs/numerics.md`, kernel by kernel.
 
+mod faults;
+mod held;
 mod kda;
 pub mod layout;
 mod lookahead;

@@ -222,4 +222,15 @@ impl ModelFamily for KimiK3 {
     ) -> Result<KimiK3Run<'a>, ModelError> {
         KimiK3Run::begin(self, sweep, states, workspace, workers)
     }
+
+    fn commit(
+        &self,
+        workspace: &mut KimiK3Workspace,
+        segment: usize,
+        state: &mut KimiK3State,
+        accepted: usize,
+        workers: &dyn Workers,
+    ) {
+        self.commit_held(workspace, segment, state, accepted, workers);
+    }
 }

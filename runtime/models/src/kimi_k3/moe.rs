@@ -108,6 +108,7 @@ impl KimiK3Run<'_> {
         demand.layer = Some(layer);
         demand.picks.clear();
         workspace.latents_prepared = false;
+        let mut broken = Vec::new();
         for position in 0..self.positions {
             let logits = &workspace.buffers[Buffer::Scores as usize][position * experts..];
             let selected = router_select(
@@ -120,11 +121,13 @@ impl KimiK3Run<'_> {
                 &mut workspace.picks,
             );
             if let Err(error) = selected {
-                return Err(ModelError::NonFinite {
-                    what: format!("router score of expert {}", error.index),
-                    layer,
-                    position: self.absolute_position(position),
-                });
+                broken.push((position, error.index));
+                // Any will do: nothing of this position is used from here on.
+                let picks = &mut workspace.pick_weights[position * top_k..][..top_k];
+                picks.fill(0.0);
+                let experts = (0..=u16::MAX).take(top_k);
+                demand.picks.extend(experts);
+                continue;
             }
             for (index, pick) in workspace.picks.iter().enumerate() {
                 let expert = u16::try_from(pick.expert).expect("expert counts are capped");
@@ -133,7 +136,15 @@ impl KimiK3Run<'_> {
             }
         }
         demand.collect_union(layer);
-        Ok(())
+        for (position, expert) in broken {
+            let error = ModelError::NonFinite {
+                what: format!("router score of expert {expert}"),
+                layer,
+                position: self.absolute_position(position),
+            };
+            self.blame(position, error);
+        }
+        self.check_faults()
     }
 
     /// Multiplies one expert for every position that picked it. `bytes` holds

@@ -7,8 +7,9 @@ use k3_config::BlockKind;
 use k3_kernels::{MAX_SOURCES, argmax};
 
 use crate::error::ModelError;
-use crate::family::{ExpertDemand, ModelFamily as _, SequenceState, SweepRun};
+use crate::family::{ExpertDemand, Finished, ModelFamily as _, SequenceState, SweepRun};
 use crate::ids::{ExpertKey, LayerIndex};
+use crate::kimi_k3::faults::Faults;
 use crate::kimi_k3::layout::{Attention, LayerTensors, Mlp, VectorId};
 use crate::kimi_k3::model::KimiK3;
 use crate::kimi_k3::op::{Buffer, Op};
@@ -18,7 +19,7 @@ use crate::kimi_k3::state::KimiK3State;
 use crate::kimi_k3::workspace::KimiK3Workspace;
 use crate::parallel::{Workers, split_units, worth};
 use crate::program::Block;
-use crate::sweep::Sweep;
+use crate::sweep::{Advance, Sweep};
 
 /// The positions of one segment within the sweep.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +45,7 @@ pub struct KimiK3Run<'a> {
     /// Snapshots taken so far.
     snapshot_count: usize,
     pub(crate) nan_scale_groups: AtomicU64,
+    pub(crate) faults: Faults,
 }
 
 impl<'a> KimiK3Run<'a> {
@@ -64,6 +66,7 @@ impl<'a> KimiK3Run<'a> {
             state.poisoned = true;
         }
         workspace.demand.layer = None;
+        workspace.held.begin(sweep);
         Ok(Self {
             model,
             sweep,
@@ -74,6 +77,7 @@ impl<'a> KimiK3Run<'a> {
             positions: sweep.position_count(),
             snapshot_count: 0,
             nan_scale_groups: AtomicU64::new(0),
+            faults: Faults::none(sweep),
         })
     }
 
@@ -83,12 +87,16 @@ impl<'a> KimiK3Run<'a> {
 
     /// Sequence position of sweep position `index`.
     pub(crate) fn absolute_position(&self, index: usize) -> usize {
-        let span = self
-            .spans
-            .iter()
-            .find(|span| (span.start..span.start + span.len).contains(&index))
-            .expect("spans cover the sweep");
+        let (_, span) = self.segment_of(index);
         span.origin + index - span.start
+    }
+
+    /// The segment of sweep position `index`, and its span.
+    pub(crate) fn segment_of(&self, index: usize) -> (usize, Span) {
+        let mut spans = self.spans.iter().copied().enumerate();
+        spans
+            .find(|(_, span)| (span.start..span.start + span.len).contains(&index))
+            .expect("spans cover the sweep")
     }
 
     /// Mixes snapshots and prefix into `mixed`, or copies the prefix while
@@ -396,17 +404,24 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         }
         let output = &workspace.buffers[sublayer][..used];
         (self.model.kernels.add)(&mut workspace.prefix[..used], output);
-        let broken = workspace.prefix[..used]
-            .iter()
-            .position(|value| !value.is_finite());
-        match broken {
-            None => Ok(()),
-            Some(index) => Err(ModelError::NonFinite {
-                what: format!("hidden value (channel {})", index % hidden),
-                layer,
-                position: self.absolute_position(index / hidden),
-            }),
+        let mut broken = Vec::new();
+        let prefix = &mut workspace.prefix[..used];
+        for (index, row) in prefix.chunks_exact_mut(hidden).enumerate() {
+            if let Some(channel) = row.iter().position(|value| !value.is_finite()) {
+                broken.push((index, channel));
+                // Nothing of this position is used from here on.
+                row.fill(0.0);
+            }
         }
+        for (index, channel) in broken {
+            let error = ModelError::NonFinite {
+                what: format!("hidden value (channel {channel})"),
+                layer,
+                position: self.absolute_position(index),
+            };
+            self.blame(index, error);
+        }
+        self.check_faults()
     }
 
     fn look_ahead(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError> {
@@ -422,34 +437,46 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         self.nan_scale_groups.load(Ordering::Relaxed)
     }
 
-    fn finish(self) -> Result<&'a [f32], ModelError> {
+    fn finish(mut self) -> Result<Finished<'a>, ModelError> {
         let vocab = self.model.config().vocab_size;
         let rows = self.sweep.logit_row_count();
-        let broken = {
-            let logits = &self.workspace.buffers[Buffer::Logits as usize][..rows * vocab];
-            let mut pairs = logits.chunks_exact(vocab).zip(self.sweep.logit_positions());
-            pairs
-                .find(|(row, _)| argmax(row).is_none())
-                .map(|(row, position)| {
-                    let id = row.iter().position(|value| !value.is_finite()).unwrap_or(0);
-                    (position, id)
-                })
-        };
-        if let Some((position, id)) = broken {
-            let position = self.absolute_position(position);
-            return Err(ModelError::NonFiniteLogit { position, id });
+        let logits = &self.workspace.buffers[Buffer::Logits as usize][..rows * vocab];
+        let pairs = logits.chunks_exact(vocab).zip(self.sweep.logit_positions());
+        let broken: Vec<(usize, usize)> = pairs
+            .filter(|(row, _)| argmax(row).is_none())
+            .map(|(row, index)| {
+                let id = row.iter().position(|value| !value.is_finite());
+                (index, id.unwrap_or(0))
+            })
+            .collect();
+        for (index, id) in broken {
+            let position = self.absolute_position(index);
+            self.blame(index, ModelError::NonFiniteLogit { position, id });
         }
+        self.check_faults()?;
         let Self {
             states,
             spans,
             workspace,
+            sweep,
+            faults,
             ..
         } = self;
-        for (state, span) in states.into_iter().zip(spans) {
-            state.position += span.len;
+        let segments = states.into_iter().zip(spans).zip(sweep.segments());
+        for (index, ((state, span), segment)) in segments.enumerate() {
+            if faults.is_lost(index, segment.advance) {
+                continue;
+            }
+            match segment.advance {
+                Advance::All => state.position += span.len,
+                Advance::Held => state.held = span.len,
+            }
             state.poisoned = false;
         }
-        Ok(&workspace.buffers[Buffer::Logits as usize][..rows * vocab])
+        Ok(Finished {
+            logits: &workspace.buffers[Buffer::Logits as usize][..rows * vocab],
+            faults: faults.into_list(),
+        })
     }
 }
 
@@ -482,6 +509,9 @@ fn check_sweep(
         if state.poisoned {
             return Err(ModelError::Poisoned { sequence });
         }
+        if state.is_held() {
+            return Err(ModelError::Held { sequence });
+        }
         let (origin, len) = (state.position, segment.tokens.len());
         if origin + len > state.capacity() {
             return Err(ModelError::ContextFull {
@@ -511,6 +541,11 @@ fn check_sweep(
         .unwrap_or(0);
     let checks = [
         ("positions", start, size.positions),
+        (
+            "held positions",
+            sweep.held_position_count(),
+            size.held_positions,
+        ),
         ("logit rows", sweep.logit_row_count(), size.logit_rows),
         ("context positions", longest, size.context_positions),
     ];

@@ -5,6 +5,7 @@ use k3_kernels::{MXFP4_GROUP, Mxfp4Group, Pick};
 
 use crate::family::{ExpertDemand, WorkspaceSize};
 use crate::ids::ExpertKey;
+use crate::kimi_k3::held::{self, HeldLog};
 use crate::kimi_k3::layout::KimiK3Layout;
 use crate::kimi_k3::op::{BUFFER_COUNT, Buffer, buffer_widths};
 use crate::kimi_k3::state::StateShape;
@@ -82,6 +83,8 @@ struct Lengths {
     results: usize,
     picks: usize,
     vectors: usize,
+    /// The log of held positions, and heads to step in.
+    held: [usize; 2],
 }
 
 impl Lengths {
@@ -124,6 +127,12 @@ impl Lengths {
             results: latent * positions * experts,
             picks: positions * experts,
             vectors: LayerVectors::len(config),
+            held: held::lengths(
+                config,
+                layout.layer_count(),
+                size.held_positions,
+                size.workers,
+            ),
         }
     }
 
@@ -138,7 +147,8 @@ impl Lengths {
             + 2 * self.expert_io
             + 3 * self.expert_inner
             + self.results
-            + self.vectors;
+            + self.vectors
+            + self.held.iter().sum::<usize>();
         // f64 sums; picks as u16 ids, f32 weights, two union entries, a guess;
         // chosen positions.
         let doubles = self.worker_sums + self.positions;
@@ -174,6 +184,8 @@ pub struct KimiK3Workspace {
     pub(crate) worker_scratch: Vec<f32>,
     /// MLA: per worker, `[latent]`.
     pub(crate) worker_sums: Vec<f64>,
+    /// KDA: what the held positions took.
+    pub(crate) held: HeldLog,
     /// Latents prepared for products with experts: `[positions][groups]`.
     pub(crate) prepared: Vec<Mxfp4Group>,
     /// Whether `prepared` holds the latents of the layer at hand.
@@ -218,6 +230,7 @@ impl KimiK3Workspace {
             head_scratch: zeros(lengths.head_scratch),
             worker_scratch: zeros(lengths.worker_scratch),
             worker_sums: vec![0.0; lengths.worker_sums],
+            held: HeldLog::new(lengths.held),
             prepared: vec![Mxfp4Group::default(); lengths.prepared],
             latents_prepared: false,
             chosen: Vec::with_capacity(lengths.positions),
@@ -248,7 +261,8 @@ impl KimiK3Workspace {
     ) -> u64 {
         // Far beyond any machine the number no longer matters, only that it
         // neither wraps nor falls.
-        if size.positions > POSITIONS_MAX || size.context_positions > POSITIONS_MAX {
+        let counts = [size.positions, size.held_positions, size.context_positions];
+        if counts.into_iter().max() > Some(POSITIONS_MAX) {
             return u64::MAX / 4;
         }
         Lengths::new(layout, program, size).bytes()

@@ -129,6 +129,11 @@ impl WeightSource for StreamingSource {
         Ok(lease.map(|lease| (lease.key(), StreamLease::Expert(lease))))
     }
 
+    fn sweep_read_bytes(&self) -> u64 {
+        let reads = self.sweep_reads();
+        reads.trunk.read_bytes + reads.experts.read_bytes + reads.row_bytes
+    }
+
     fn lookahead_count(&self) -> usize {
         self.lookahead.count()
     }

@@ -8,6 +8,7 @@ use k3_io::IoError;
 use k3_models::ModelError;
 
 use crate::memory::MemoryNeed;
+use crate::sampler::SampleError;
 
 /// Why a run could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,14 @@ pub enum RunError {
         /// Upper bound.
         max: usize,
     },
+    /// More sequences than a scheduler runs.
+    #[error("{count} sequences at a time are outside 1..={max}")]
+    Sequences {
+        /// What was asked.
+        count: usize,
+        /// Upper bound.
+        max: usize,
+    },
     /// A thread count out of range.
     #[error("--threads {count} is outside 1..={max}")]
     ThreadCount {
@@ -93,6 +102,9 @@ pub enum RunError {
         /// The system's reason.
         reason: String,
     },
+    /// No token could be drawn.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
     /// The source of weights failed.
     #[error(transparent)]
     Source(Box<dyn std::error::Error + Send + Sync>),

@@ -29,6 +29,18 @@ impl Cancel {
     }
 }
 
+/// Says whether a sweep should stop at its next block.
+pub trait StopSignal {
+    /// Whether a stop was asked for.
+    fn is_requested(&self) -> bool;
+}
+
+impl StopSignal for Cancel {
+    fn is_requested(&self) -> bool {
+        Self::is_requested(self)
+    }
+}
+
 /// Told what a sweep does, as it happens.
 pub trait SweepObserver {
     /// A layer's demand, `[positions][top_k]` ids in pick order.
@@ -103,7 +115,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
     workspace: &'a mut M::Workspace,
     workers: &'a dyn Workers,
     observer: &mut dyn SweepObserver,
-    cancel: &Cancel,
+    stop: &dyn StopSignal,
 ) -> Result<(Finished<'a>, SweepCounts), RunError> {
     let program = model.program();
     let with_head = sweep.logit_row_count() > 0;
@@ -111,7 +123,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
     let mut counts = SweepCounts::default();
     source.begin_sweep(sweep)?;
     for (done, step) in program.steps.iter().enumerate() {
-        if cancel.is_requested() {
+        if stop.is_requested() {
             return Err(RunError::Cancelled);
         }
         observer.progress(done, program.steps.len());
@@ -146,7 +158,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
                     let Some((key, bytes)) = source.next_expert()? else {
                         break;
                     };
-                    if cancel.is_requested() {
+                    if stop.is_requested() {
                         return Err(RunError::Cancelled);
                     }
                     counts.expert_bytes += bytes.len() as u64;

@@ -13,6 +13,7 @@
 //! | [`pool`] | compute threads with a static split |
 //! | [`placement`] | which processor each of them runs on |
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
+//! | [`scheduler`] | many sequences, one walk: who takes part in which sweep |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
 //! | [`ladder`] | the same run at several budgets, held to each |
@@ -38,6 +39,7 @@ pub mod pool;
 pub mod report;
 pub mod resident;
 pub mod sampler;
+pub mod scheduler;
 pub mod session;
 pub mod source;
 pub mod statistics;
@@ -45,13 +47,14 @@ pub mod trunk;
 
 pub use checkpoint::{Checkpoint, CheckpointPaths};
 pub use error::RunError;
-pub use forward::{Cancel, SweepObserver, SweepProgress, forward};
+pub use forward::{Cancel, StopSignal, SweepObserver, SweepProgress, forward};
 pub use memory::{MemoryNeed, check_memory};
 pub use placement::{Placement, PlacementReport};
 pub use pool::ComputePool;
 pub use report::RunReport;
 pub use resident::ResidentSource;
 pub use sampler::{SampleError, Sampler, SamplingSettings};
+pub use scheduler::{GenerateRequest, Scheduler, SchedulerSettings};
 pub use session::{POSITIONS_MAX, Session, SessionBytes, SessionSettings};
 pub use source::WeightSource;
 pub use trunk::{Checksums, Trunk, TrunkChecks};

@@ -263,7 +263,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Session<'a, M, S> {
 }
 
 impl SessionCounts {
-    fn add(&mut self, positions: usize, sweep: &SweepCounts) {
+    pub(crate) fn add(&mut self, positions: usize, sweep: &SweepCounts) {
         self.sweeps += 1;
         self.positions += positions as u64;
         let totals = &mut self.totals;

@@ -54,6 +54,12 @@ pub trait WeightSource {
     /// A failed read.
     fn next_expert(&mut self) -> Result<Option<(ExpertKey, Self::Lease<'_>)>, RunError>;
 
+    /// Payload bytes read for the sweep at hand, or the last one; 0, the
+    /// default, where nothing is read after the start.
+    fn sweep_read_bytes(&self) -> u64 {
+        0
+    }
+
     /// Experts of the next layer that are worth a guess for each position of the
     /// sweep at hand; 0, the default, asks for none.
     fn lookahead_count(&self) -> usize {

@@ -34,6 +34,18 @@ pub struct Segment {
     pub advance: Advance,
 }
 
+impl Segment {
+    /// Rows of logits wanted.
+    #[must_use]
+    pub fn logit_row_count(&self) -> usize {
+        match self.logits {
+            LogitRows::None => 0,
+            LogitRows::Last => 1,
+            LogitRows::All => self.tokens.len(),
+        }
+    }
+}
+
 /// The positions of one walk: segment `i` belongs to state `i`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
@@ -105,7 +117,7 @@ impl Sweep {
     /// Rows of logits wanted.
     #[must_use]
     pub fn logit_row_count(&self) -> usize {
-        self.logit_positions().count()
+        self.segments.iter().map(Segment::logit_row_count).sum()
     }
 
     /// Indices (within the sweep) of the positions whose logits are wanted.

@@ -1,0 +1,238 @@
+//! Many sequences, one walk: who takes part in which sweep.
+//!
+//! A sweep reads the trunk once, whatever number of positions it serves. The
+//! scheduler therefore puts everything that is ready into the next one: the
+//! pending token of every sequence that generates, and a chunk of the prompts
+//! that are still to be read. What a sequence computes depends on its own
+//! tokens alone, so its ids, logits and states are the same bytes whoever shares
+//! its sweeps.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`settings`] | sizes, and what they reserve |
+//! | [`request`] | what is asked for, and how it is called off |
+//! | [`event`] | what becomes of it |
+//! | `sequence` | one choice of a request, from prompt to last token |
+//! | `forming` | positions of the next sweep |
+//! | `attribution` | whose bytes a shared read was |
+//! | `step` | one sweep and what follows from it |
+//!
+//! # Rules
+//!
+//! - Requests are admitted in the order they came, each when states for all its
+//!   choices are free: a large one is never overtaken.
+//! - Every sequence that generates is in every sweep. Prompts share the chunk in
+//!   the order of admission.
+//! - A request that is called off, or whose time is over, leaves at the end of
+//!   the sweep. A sweep that nobody waits for any more ends at the next block.
+//! - Each choice of each request gets exactly one last event.
+
+mod attribution;
+pub mod event;
+mod forming;
+pub mod request;
+mod sequence;
+pub mod settings;
+mod step;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use k3_models::{ModelFamily, SequenceState as _, Workers as _};
+
+use crate::forward::{Cancel, SweepProgress};
+use crate::pool::ComputePool;
+use crate::session::SessionCounts;
+use crate::source::WeightSource;
+
+pub use event::{Ended, Event, FinishReason, RequestCounts, Update};
+pub use request::{
+    Choice, GenerateRequest, PromptRows, RefusalReason, Refused, RequestId, TokenWatch,
+};
+pub use settings::{SchedulerBytes, SchedulerSettings};
+pub use step::StepReport;
+
+use sequence::Sequence;
+
+/// A request that waits for its states.
+struct Waiting {
+    id: RequestId,
+    request: GenerateRequest,
+}
+
+/// Runs requests side by side on one model and one source.
+pub struct Scheduler<'a, M: ModelFamily, S: WeightSource> {
+    model: &'a M,
+    source: &'a mut S,
+    pool: &'a ComputePool,
+    cancel: Cancel,
+    settings: SchedulerSettings,
+    workspace: M::Workspace,
+    /// One for each sequence that can run at a time.
+    states: Vec<M::State>,
+    /// Indices of the states nobody uses.
+    free: Vec<usize>,
+    queue: VecDeque<Waiting>,
+    running: Vec<Sequence>,
+    next_id: u64,
+    counts: SessionCounts,
+    trace: Option<Vec<(u16, u16)>>,
+    progress: Arc<SweepProgress>,
+}
+
+impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
+    /// An idle scheduler with all its memory reserved. `cancel` ends a sweep at
+    /// its next block, and every request with it.
+    ///
+    /// # Panics
+    ///
+    /// If a size in `settings` is zero that must not be: check them with
+    /// [`SchedulerSettings::planned_bytes`].
+    pub fn new(
+        model: &'a M,
+        source: &'a mut S,
+        pool: &'a ComputePool,
+        settings: SchedulerSettings,
+        cancel: Cancel,
+    ) -> Self {
+        let size = settings.workspace_size(pool.count());
+        let states =
+            (0..settings.sequences_max).map(|_| model.new_state(settings.context_positions));
+        Self {
+            model,
+            source,
+            pool,
+            cancel,
+            settings,
+            workspace: model.new_workspace(size),
+            states: states.collect(),
+            free: (0..settings.sequences_max).rev().collect(),
+            queue: VecDeque::new(),
+            running: Vec::new(),
+            next_id: 0,
+            counts: SessionCounts::default(),
+            trace: None,
+            progress: Arc::default(),
+        }
+    }
+
+    /// Tells `progress` where each sweep stands.
+    pub fn report_progress(&mut self, progress: Arc<SweepProgress>) {
+        self.progress = progress;
+    }
+
+    /// Starts recording the experts of every sweep that finishes.
+    pub fn record_trace(&mut self) {
+        self.trace = Some(Vec::new());
+    }
+
+    /// The recorded picks: (layer, expert) per sweep, layer, position, pick.
+    #[must_use]
+    pub fn trace(&self) -> Option<&[(u16, u16)]> {
+        self.trace.as_deref()
+    }
+
+    /// What has been consumed so far.
+    #[must_use]
+    pub fn counts(&self) -> &SessionCounts {
+        &self.counts
+    }
+
+    /// What feeds the sweeps, to look at.
+    #[must_use]
+    pub fn source(&self) -> &S {
+        self.source
+    }
+
+    /// Requests that wait for their states.
+    #[must_use]
+    pub fn waiting_count(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Sequences that have states.
+    #[must_use]
+    pub fn running_count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.running.is_empty()
+    }
+
+    /// Queues `request`.
+    ///
+    /// # Errors
+    ///
+    /// A request that could never run, or a full queue; it is handed back.
+    pub fn submit(&mut self, request: GenerateRequest) -> Result<RequestId, Box<Refused>> {
+        if let Some(why) = request.refusal(&self.settings, self.model.vocab_size()) {
+            return Err(Box::new(Refused { why, request }));
+        }
+        if self.queue.len() >= self.settings.queue_max {
+            let queue_max = self.settings.queue_max;
+            let why = request::RefusalReason::QueueFull { queue_max };
+            return Err(Box::new(Refused { why, request }));
+        }
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        self.queue.push_back(Waiting { id, request });
+        Ok(id)
+    }
+
+    /// Gives states to those who wait, in the order they came.
+    fn admit(&mut self, events: &mut Vec<Event>) {
+        let now = std::time::Instant::now();
+        self.queue.retain(|waiting| {
+            let Some(reason) = waiting.request.end_before_start(now) else {
+                return true;
+            };
+            events.extend(waiting.request.choice_indices().map(|choice| Event {
+                request: waiting.id,
+                choice,
+                update: Update::Ended(Ended::early(reason)),
+            }));
+            false
+        });
+        while let Some(waiting) = self.queue.front() {
+            if waiting.request.choices.len() > self.free.len() {
+                break;
+            }
+            let Waiting { id, request } = self.queue.pop_front().expect("looked at it");
+            self.start(id, request, events);
+        }
+    }
+
+    /// Starts the sequences of `request`: the first reads the prompt, the others
+    /// take its state from there.
+    fn start(&mut self, id: RequestId, request: GenerateRequest, events: &mut Vec<Event>) {
+        let slots = self.free.split_off(self.free.len() - request.choices.len());
+        for &slot in &slots {
+            self.states[slot].reset();
+        }
+        let sequences = Sequence::of_request(id, request, &slots);
+        for sequence in sequences {
+            if sequence.is_leader() {
+                events.push(sequence.event(Update::Admitted {
+                    reused_positions: 0,
+                }));
+            }
+            self.running.push(sequence);
+        }
+    }
+
+    /// Takes the sequences that have ended off the list and frees their states.
+    fn retire(&mut self) {
+        let free = &mut self.free;
+        self.running.retain(|sequence| {
+            if sequence.has_ended() {
+                free.push(sequence.slot());
+            }
+            !sequence.has_ended()
+        });
+        // The lowest first, whatever the order they became free in.
+        self.free.sort_unstable_by(|a, b| b.cmp(a));
+    }
+}

@@ -1,0 +1,123 @@
+//! Sizes of a scheduler, and what they reserve.
+
+use k3_models::{ModelFamily, WorkspaceSize};
+
+use crate::error::RunError;
+use crate::session::POSITIONS_MAX;
+
+/// Sequences that can run at a time: their states are counted in u32 lists far
+/// below this, and a machine has memory for fewer.
+pub const SEQUENCES_MAX: usize = 1 << 12;
+
+/// Sizes of a scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchedulerSettings {
+    /// Sequences that run at a time, at least 1: each has a state of its own.
+    pub sequences_max: usize,
+    /// Positions each sequence may reach, at least 1.
+    pub context_positions: usize,
+    /// Prompt positions per sweep, at least 1, over all sequences.
+    pub chunk_positions: usize,
+    /// Guesses per sequence and sweep; 0 never guesses.
+    pub guesses_max: usize,
+    /// Requests that wait for a state.
+    pub queue_max: usize,
+    /// Whether requests may ask for the logits of every prompt position.
+    pub prompt_logits: bool,
+}
+
+/// What a scheduler reserves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SchedulerBytes {
+    /// What all sequences carry from sweep to sweep.
+    pub state_bytes: u64,
+    /// Activations and logits of one sweep.
+    pub workspace_bytes: u64,
+    /// What it takes to take guesses back.
+    pub log_bytes: u64,
+}
+
+impl SchedulerSettings {
+    /// One sequence that never guesses and has nobody to wait for.
+    #[must_use]
+    pub fn single(context_positions: usize, chunk_positions: usize) -> Self {
+        Self {
+            sequences_max: 1,
+            context_positions,
+            chunk_positions,
+            guesses_max: 0,
+            queue_max: 1,
+            prompt_logits: false,
+        }
+    }
+
+    /// What [`Scheduler::new`](super::Scheduler::new) reserves for `model` with
+    /// `workers` threads.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::ContextPositions`] for an empty or an impossible context,
+    /// [`RunError::Sequences`] for an impossible number of sequences.
+    pub fn planned_bytes<M: ModelFamily>(
+        &self,
+        model: &M,
+        workers: usize,
+    ) -> Result<SchedulerBytes, RunError> {
+        let count = self.context_positions;
+        if count == 0 || count > POSITIONS_MAX {
+            let max = POSITIONS_MAX;
+            return Err(RunError::ContextPositions { count, max });
+        }
+        if self.sequences_max == 0 || self.sequences_max > SEQUENCES_MAX {
+            return Err(RunError::Sequences {
+                count: self.sequences_max,
+                max: SEQUENCES_MAX,
+            });
+        }
+        let size = self.workspace_size(workers);
+        let without_log = WorkspaceSize {
+            held_positions: 0,
+            ..size
+        };
+        let workspace_bytes = model.workspace_bytes(&without_log);
+        let state_bytes = model.footprint().state_bytes(count as u64);
+        Ok(SchedulerBytes {
+            state_bytes: state_bytes.saturating_mul(self.sequences_max as u64),
+            workspace_bytes,
+            log_bytes: model.workspace_bytes(&size).saturating_sub(workspace_bytes),
+        })
+    }
+
+    /// Positions of one sequence that generates: its pending token and guesses.
+    fn step_positions(&self) -> usize {
+        (1 + self.guesses_max).min(self.context_positions)
+    }
+
+    /// Positions of the largest sweep: every sequence generates, or one reads
+    /// its prompt beside the others.
+    #[must_use]
+    pub fn sweep_positions(&self) -> usize {
+        let steps = self.sequences_max * self.step_positions();
+        let chunk = self.chunk_positions;
+        let most = self.sequences_max * self.context_positions;
+        let beside = (self.sequences_max - 1) * self.step_positions();
+        (chunk + beside).max(steps).min(most)
+    }
+
+    /// Size of the workspace.
+    pub(crate) fn workspace_size(&self, workers: usize) -> WorkspaceSize {
+        assert!(
+            self.sequences_max > 0 && self.chunk_positions > 0 && self.context_positions > 0,
+            "sizes are checked before they are used"
+        );
+        let positions = self.sweep_positions();
+        let steps = self.sequences_max * self.step_positions();
+        WorkspaceSize {
+            positions,
+            held_positions: if self.guesses_max == 0 { 0 } else { steps },
+            logit_rows: if self.prompt_logits { positions } else { steps },
+            context_positions: self.context_positions,
+            workers,
+        }
+    }
+}

@@ -16,9 +16,14 @@ pub const BASELINE_BYTES: u64 = 48 << 20;
 pub struct PlanInputs {
     /// Positions the sequence has memory for.
     pub context_positions: u64,
-    /// Positions of one sweep.
+    /// Prompt positions of one sweep.
     pub chunk_positions: u64,
-    /// Positions of one sweep that want logits.
+    /// Sequences that run at a time.
+    pub sequences: u64,
+    /// Guesses that a sequence may bring to a sweep beside its next token.
+    pub guesses: u64,
+    /// Positions of one sweep that want logits; what exceeds its positions does
+    /// not count.
     pub logit_rows: u64,
     /// Compute threads.
     pub workers: u64,
@@ -38,7 +43,7 @@ pub struct PlanInputs {
     pub lookahead: u64,
 }
 
-/// Plans one sequence of a model whose workspace takes `workspace(size)`.
+/// Plans the sequences of a model whose workspace takes `workspace(size)`.
 ///
 /// # Errors
 ///
@@ -50,15 +55,31 @@ pub fn plan_run(
     inputs: &PlanInputs,
 ) -> Result<BudgetPlan, PlanRefusal> {
     let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    let workspace = |shape: WorkspaceShape| {
+    let step_positions = inputs.guesses.saturating_add(1);
+    let sized = |shape: WorkspaceShape, held_positions: u64| {
         workspace(&WorkspaceSize {
-            held_positions: 0,
+            held_positions: count(held_positions),
             positions: count(shape.positions),
             logit_rows: count(shape.logit_rows),
             context_positions: count(shape.context_positions),
             workers: count(shape.workers),
         })
     };
+    let log_bytes = match inputs.guesses {
+        0 => 0,
+        _ => {
+            let step = step_positions.min(inputs.context_positions);
+            let shape = WorkspaceShape {
+                positions: 1,
+                logit_rows: 0,
+                context_positions: 1,
+                workers: inputs.workers,
+            };
+            let held = step.saturating_mul(inputs.sequences);
+            sized(shape, held).saturating_sub(sized(shape, 0))
+        }
+    };
+    let workspace = |shape| sized(shape, 0);
     let lookahead_blocks: &[usize] = match inputs.lookahead {
         0 => &[],
         _ => &footprint.lookahead_blocks,
@@ -69,12 +90,13 @@ pub fn plan_run(
         context_positions: inputs.context_positions,
         chunk_positions: inputs.chunk_positions,
         logit_rows: inputs.logit_rows,
-        sequences: 1,
+        step_positions,
+        sequences: inputs.sequences,
         workers: inputs.workers,
         baseline_bytes: BASELINE_BYTES,
         vocabulary_bytes: inputs.vocabulary_bytes,
         index_bytes: inputs.index_bytes,
-        speculation_log_bytes: 0,
+        speculation_log_bytes: log_bytes,
         workspace: &workspace,
         lookahead_blocks,
         lookahead_count: inputs.lookahead,

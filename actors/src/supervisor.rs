@@ -290,7 +290,7 @@ impl Memory {
         };
         let row = window(program.embedding_row_bytes());
         // Small and short-lived: no huge pages.
-        let row_bytes = row * plan.chunk_positions;
+        let row_bytes = row * plan.sweep_positions;
         let rows = arena(LineKind::Activations, row_bytes, PagePolicy::Small)?;
         Ok(Self {
             rows: SlotArena::new(&rows, 0..memory(row_bytes), memory(row))?,

@@ -100,6 +100,8 @@ pub struct BudgetPlan {
     pub context_positions: u64,
     /// Positions of the largest sweep.
     pub chunk_positions: u64,
+    /// Positions of the largest sweep: the chunk, and what other sequences bring.
+    pub sweep_positions: u64,
     /// One line for every [`LineKind`], in its order.
     pub lines: Vec<PlanLine>,
     /// Sum of the lines.
@@ -172,7 +174,11 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
     Ok(BudgetPlan {
         budget: request.budget.clone(),
         context_positions: request.context_positions,
-        chunk_positions: shape.positions,
+        chunk_positions: {
+            let most = request.context_positions.saturating_mul(request.sequences);
+            request.chunk_positions.min(most)
+        },
+        sweep_positions: shape.positions,
         lines,
         planned: Bytes(planned),
         left_over: Bytes(request.budget.total.0 - planned),

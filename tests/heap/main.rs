@@ -71,6 +71,8 @@ impl Case<'_> {
         );
         let model = model.unwrap();
         let inputs = PlanInputs {
+            sequences: 1,
+            guesses: 0,
             context_positions: CONTEXT as u64,
             chunk_positions: PROMPT.len() as u64,
             logit_rows: 1,

@@ -147,7 +147,7 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
         };
         let buffer_bytes = request.buffer_bytes;
         let cycling = CyclingSource::load(model, checkpoint, buffer_bytes, settings.pages, fill)?;
-        let positions = crate::units::memory(plan.chunk_positions);
+        let positions = crate::units::memory(plan.sweep_positions);
         let workers = request.pool.count();
         let mut bench = Self {
             request,
@@ -239,7 +239,7 @@ impl<'a, M: ModelFamily> OverlapBench<'a, M> {
         points: &[OverlapPoint],
         watch: &mut Watch<'_>,
     ) -> Result<usize, BenchError> {
-        let most = crate::units::memory(self.request.plan.chunk_positions);
+        let most = crate::units::memory(self.request.plan.sweep_positions);
         let known = points.iter().map(|point| {
             let ratio = point.compute_seconds.median / point.io_seconds.median;
             (point.positions, ratio)

@@ -85,7 +85,7 @@ impl<'a, M: ModelFamily> PrefillBench<'a, M> {
         let (model, plan) = (request.model, request.plan);
         let (checkpoint, settings) = (request.checkpoint, request.settings);
         let supervisor = Supervisor::start(model, checkpoint, plan, settings, None)?;
-        let positions = crate::units::memory(plan.chunk_positions);
+        let positions = crate::units::memory(plan.sweep_positions);
         let workspace = model.new_workspace(WorkspaceSize {
             held_positions: 0,
             positions,

@@ -64,7 +64,7 @@ impl Replay {
                 pages: settings.pages,
             },
             Places {
-                count: plan.chunk_positions,
+                count: plan.sweep_positions,
                 bytes: row.expect("a row fits memory"),
                 pages: PagePolicy::Small,
             },

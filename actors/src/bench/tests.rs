@@ -62,6 +62,8 @@ impl Fixture {
     /// A plan with `spare` bytes above the least.
     fn plan(&self, spare: u64, slots: Option<u64>) -> BudgetPlan {
         let inputs = PlanInputs {
+            sequences: 1,
+            guesses: 0,
             context_positions: POSITIONS as u64,
             chunk_positions: POSITIONS as u64,
             logit_rows: 1,

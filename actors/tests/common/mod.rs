@@ -152,6 +152,8 @@ impl Case {
         way: &Way,
     ) -> Result<BudgetPlan, PlanRefusal> {
         let inputs = PlanInputs {
+            sequences: 1,
+            guesses: 0,
             context_positions: 16,
             chunk_positions: way.chunk as u64,
             logit_rows: way.chunk as u64,

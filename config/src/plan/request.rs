@@ -28,8 +28,11 @@ pub struct PlanRequest<'a> {
     pub budget: &'a MemoryBudget,
     /// Positions every sequence has memory for, at least 1.
     pub context_positions: u64,
-    /// Positions of one sweep, at least 1.
+    /// Prompt positions of one sweep, at least 1.
     pub chunk_positions: u64,
+    /// Positions that every other sequence brings to a sweep, at least 1: its
+    /// next token and the guesses behind it.
+    pub step_positions: u64,
     /// Positions of one sweep that want logits; what exceeds the positions of
     /// a sweep does not count.
     pub logit_rows: u64,
@@ -70,7 +73,10 @@ impl PlanRequest<'_> {
     /// bring more positions than they have memory for.
     pub(super) fn shape(&self, context_positions: u64, chunk_positions: u64) -> WorkspaceShape {
         assert!(context_positions > 0 && chunk_positions > 0);
-        let positions = chunk_positions.min(context_positions.saturating_mul(self.sequences));
+        let step = self.step_positions.min(context_positions);
+        let others = step.saturating_mul(self.sequences - 1);
+        let positions = chunk_positions.max(step).saturating_add(others);
+        let positions = positions.min(context_positions.saturating_mul(self.sequences));
         assert!(positions > 0, "a sweep has a position");
         WorkspaceShape {
             positions,
@@ -86,6 +92,7 @@ impl PlanRequest<'_> {
     pub(super) fn check(&self) {
         assert!(self.context_positions > 0, "a context has a position");
         assert!(self.chunk_positions > 0, "a sweep has a position");
+        assert!(self.step_positions > 0, "a sequence that generates has a position");
         assert!(self.sequences > 0, "a plan is for at least one sequence");
         assert!(self.workers > 0, "somebody computes");
         let blocks = self.footprint.blocks.len();

@@ -116,6 +116,7 @@ pub(crate) fn kimi_request<'a>(
         context_positions: 4096,
         chunk_positions: 16,
         logit_rows: 1,
+        step_positions: 1,
         sequences: 1,
         workers: 8,
         baseline_bytes: 24_000_000,

@@ -212,8 +212,12 @@ pub(crate) struct Subject<'a> {
     pub reading: &'a Reading,
     /// Positions the sequence gets memory for.
     pub context_positions: usize,
-    /// Positions of a sweep.
+    /// Prompt positions of a sweep.
     pub chunk_positions: usize,
+    /// Sequences that run at a time.
+    pub sequences: usize,
+    /// Guesses per sequence and sweep.
+    pub guesses: usize,
     /// Whether every position of a sweep may want logits.
     pub all_logits: bool,
     /// Compute threads.
@@ -265,10 +269,12 @@ fn plan_chunk(
     let inputs = PlanInputs {
         context_positions: subject.context_positions as u64,
         chunk_positions,
+        sequences: subject.sequences as u64,
+        guesses: subject.guesses as u64,
         logit_rows: if subject.all_logits {
-            chunk_positions
+            u64::MAX
         } else {
-            1
+            ((1 + subject.guesses).min(subject.context_positions) * subject.sequences) as u64
         },
         workers: subject.threads as u64,
         vocabulary_bytes: subject.vocabulary_bytes,
@@ -283,6 +289,11 @@ fn plan_chunk(
         lookahead: settings.lookahead.value.into(),
     };
     plan_run(subject.footprint, subject.workspace, budget, &inputs)
+}
+
+/// Guesses per sequence and sweep: none where a run cannot take them back.
+pub(crate) fn guesses(settings: &Settings) -> usize {
+    usize::try_from(settings.draft.value).unwrap_or(usize::MAX)
 }
 
 /// `settings` with everything filled in that model and machine decide.

@@ -64,7 +64,7 @@ pub use preset::{
     SMALL_CHUNK_POSITIONS, default_chunk_positions,
 };
 pub use settings::{
-    DEFAULT_BLOCK_BYTES, POSITIONS_MAX, PathList, PositiveCount, SETTING_KEYS, SettingKey,
-    SettingProblem, SettingRow, SettingSources, SettingValues, Settings, SettingsErrors,
-    SettingsFile, THREADS_MAX, default_block_bytes,
+    DEFAULT_BLOCK_BYTES, DRAFT_MAX, POSITIONS_MAX, PathList, PositiveCount, SEQUENCES_MAX,
+    SETTING_KEYS, SettingKey, SettingProblem, SettingRow, SettingSources, SettingValues, Settings,
+    SettingsErrors, SettingsFile, THREADS_MAX, default_block_bytes,
 };

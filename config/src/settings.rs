@@ -25,7 +25,9 @@ use crate::host::HostMemory;
 use crate::origin::{Origin, Sourced};
 use crate::preset::{DEFAULT_CONTEXT_POSITIONS, Preset, default_chunk_positions};
 
-pub use keys::{POSITIONS_MAX, SETTING_KEYS, SettingKey, SettingValues, THREADS_MAX};
+pub use keys::{
+    DRAFT_MAX, POSITIONS_MAX, SEQUENCES_MAX, SETTING_KEYS, SettingKey, SettingValues, THREADS_MAX,
+};
 pub use render::SettingRow;
 pub use value::{PathList, PositiveCount};
 
@@ -137,6 +139,10 @@ pub struct Settings {
     pub slots: Option<Sourced<PositiveCount>>,
     /// Experts of the next layer that are read ahead; 0 is off.
     pub lookahead: Sourced<u32>,
+    /// Tokens that are guessed ahead for a sequence; 0 is off.
+    pub draft: Sourced<u32>,
+    /// Sequences that run at a time.
+    pub sequences: Option<Sourced<PositiveCount>>,
     /// Attention form.
     pub attention: Sourced<AttentionChoice>,
     /// Further folders that hold shards.
@@ -193,6 +199,8 @@ impl Settings {
             policy: or_default(layer.policy, CachePolicy::DeepLayers),
             slots: layer.slots,
             lookahead: or_default(layer.lookahead, 0),
+            draft: or_default(layer.draft, 0),
+            sequences: layer.sequences,
             attention: or_default(layer.attention, AttentionChoice::Latent),
             root: layer.root,
             trunk: layer.trunk,

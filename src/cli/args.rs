@@ -20,6 +20,10 @@ use super::{help, values};
 pub(crate) const DEFAULT_GEN: usize = 16;
 /// Most tokens or positions a command line may ask for.
 pub(crate) const POSITIONS_MAX: u64 = k3_config::POSITIONS_MAX as u64;
+/// Tokens that are guessed ahead at most.
+pub(crate) const DRAFT_MAX: u64 = k3_config::DRAFT_MAX as u64;
+/// Sequences that run at a time at most.
+pub(crate) const SEQUENCES_MAX: u64 = k3_config::SEQUENCES_MAX as u64;
 /// Compute threads at most, in every layer of settings.
 pub(crate) const THREADS_MAX: u64 = k3_config::THREADS_MAX as u64;
 
@@ -269,6 +273,15 @@ pub(crate) struct ExecutionArgs {
     /// Prompt positions per sweep [default: 64, below 2 GiB 16]
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub chunk: Option<u64>,
+
+    /// Tokens to guess ahead, at most [default: 0]
+    ///
+    /// Where the text repeats itself, what followed before is guessed, and one
+    /// sweep checks all guesses: the same tokens from fewer sweeps. How many are
+    /// worth their bytes is decided from what sweeps have read; what wrong ones
+    /// cost stays below 2 %. Memory to take guesses back is part of the plan.
+    #[arg(long, value_name = "N", value_parser = values::count(0, DRAFT_MAX), allow_negative_numbers = true)]
+    pub draft: Option<u64>,
 
     /// Most positions, prompt and answer [default: 4096]
     ///

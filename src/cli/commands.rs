@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
-use super::args::{POSITIONS_MAX, THREADS_MAX};
+use super::args::{DRAFT_MAX, POSITIONS_MAX, SEQUENCES_MAX, THREADS_MAX};
 use super::bench::BenchArgs;
 use super::demo::DemoArgs;
 use super::integrity::{self, FetchArgs, RepairArgs, VerifyArgs};
@@ -235,6 +235,14 @@ pub(crate) struct PlanArgs {
     /// Prompt positions per sweep [default: 64, below 2 GiB 16]
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub chunk: Option<u64>,
+
+    /// Sequences that run at a time [default: 1]
+    #[arg(long, value_name = "N", value_parser = values::count(1, SEQUENCES_MAX), allow_negative_numbers = true)]
+    pub sequences: Option<u64>,
+
+    /// Tokens to guess ahead, at most [default: 0]
+    #[arg(long, value_name = "N", value_parser = values::count(0, DRAFT_MAX), allow_negative_numbers = true)]
+    pub draft: Option<u64>,
 
     /// Compute threads [default: all this process may use]
     #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]

@@ -89,6 +89,8 @@ impl Found {
             reading: &Reading::for_trunk(self.footprint.trunk_bytes()),
             context_positions: count(settings.context.value.get().into()),
             chunk_positions: count(settings.chunk_for(budget.total).value),
+            sequences: sequences(settings),
+            guesses: planning::guesses(settings),
             all_logits: false,
             threads: planning::threads(settings),
             vocabulary_bytes: self.vocabulary_bytes,
@@ -96,6 +98,14 @@ impl Found {
         };
         planning::plan_with_settings(&subject, budget, settings)
     }
+}
+
+/// Sequences to plan for.
+fn sequences(settings: &Settings) -> usize {
+    let asked = settings.sequences.as_ref();
+    asked.map_or(1, |asked| {
+        usize::try_from(asked.value.get()).unwrap_or(usize::MAX)
+    })
 }
 
 /// Shows the plan.
@@ -166,6 +176,8 @@ fn values(args: &PlanArgs) -> SettingValues {
     SettingValues {
         context: args.context.map(positive),
         chunk: args.chunk.map(positive),
+        sequences: args.sequences.map(positive),
+        draft: args.draft.map(super::generate::small),
         threads: args.threads.map(positive),
         attention: args.attention.map(|form| match form {
             AttentionForm::Latent => AttentionChoice::Latent,

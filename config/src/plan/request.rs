@@ -92,7 +92,10 @@ impl PlanRequest<'_> {
     pub(super) fn check(&self) {
         assert!(self.context_positions > 0, "a context has a position");
         assert!(self.chunk_positions > 0, "a sweep has a position");
-        assert!(self.step_positions > 0, "a sequence that generates has a position");
+        assert!(
+            self.step_positions > 0,
+            "a sequence that generates has a position"
+        );
         assert!(self.sequences > 0, "a plan is for at least one sequence");
         assert!(self.workers > 0, "somebody computes");
         let blocks = self.footprint.blocks.len();

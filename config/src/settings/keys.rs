@@ -20,6 +20,11 @@ pub struct SettingKey(&'static str);
 /// Positions that a context or a sweep may have at most: products of sizes stay
 /// far below 2^64.
 pub const POSITIONS_MAX: u32 = 1 << 24;
+/// Sequences that run at a time at most.
+pub const SEQUENCES_MAX: u32 = 1 << 12;
+/// Tokens that are guessed ahead at most: of longer guesses the last are hardly
+/// ever right.
+pub const DRAFT_MAX: u32 = 64;
 /// Compute threads at most.
 pub const THREADS_MAX: u32 = 256;
 
@@ -29,6 +34,9 @@ impl SettingKey {
         match name {
             "context" | "chunk" => 1..=POSITIONS_MAX,
             "threads" => 1..=THREADS_MAX,
+            "sequences" => 1..=SEQUENCES_MAX,
+            "draft" => 0..=DRAFT_MAX,
+            "lookahead" => 0..=u32::MAX,
             _ => 1..=u32::MAX,
         }
     }
@@ -184,6 +192,10 @@ setting_keys! {
     slots: PositiveCount,
     /// Experts of the next layer that are read ahead; 0 is off.
     lookahead: u32,
+    /// Tokens that are guessed ahead for a sequence; 0 is off.
+    draft: u32,
+    /// Sequences that run at a time.
+    sequences: PositiveCount,
     /// Attention form.
     attention: AttentionChoice,
     /// Further folders that hold shards.

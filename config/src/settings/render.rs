@@ -61,6 +61,8 @@ impl Settings {
             SettingRow::new("policy", &self.policy),
             SettingRow::optional("slots", &self.slots),
             SettingRow::new("lookahead", &self.lookahead),
+            SettingRow::new("draft", &self.draft),
+            SettingRow::optional("sequences", &self.sequences),
             SettingRow::new("attention", &self.attention),
             SettingRow::optional("root", &self.root),
             SettingRow::optional("trunk", &self.trunk),

@@ -152,6 +152,12 @@ impl SettingValue for PositiveCount {
 }
 
 impl SettingValue for u32 {
+    const IS_COUNT: bool = true;
+
+    fn count(&self) -> Option<u32> {
+        Some(*self)
+    }
+
     fn from_items(items: &[OsString], _: Option<&Path>) -> Result<Self, String> {
         let text = single(items)?;
         let number = text.trim().parse();

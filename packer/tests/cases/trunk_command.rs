@@ -138,12 +138,23 @@ fn grows(child: &mut std::process::Child, path: &Path, bytes: u64) -> bool {
     true
 }
 
+/// Whether this process ignores hang-ups, as under nohup.
+fn hangups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap() & 1 != 0
+}
+
 #[test]
 fn signals_keep_what_is_written_and_the_next_run_goes_on() {
     let model = Model::wide(12);
     let whole = model.outs("whole", 1);
     pack_all(&model.source(), &trunk_settings(&whole, 2)).unwrap();
     for signal in ["INT", "TERM", "HUP"] {
+        if signal == "HUP" && hangups_are_ignored() {
+            // So does whatever is started here.
+            continue;
+        }
         let outs = model.outs(signal, 1);
         let mut child = start(&model, &outs);
         let partial = outs[0].join("trunk-00-of-01.k3trunk.partial");

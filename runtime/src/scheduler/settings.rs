@@ -3,11 +3,10 @@
 use k3_models::{ModelFamily, WorkspaceSize};
 
 use crate::error::RunError;
-use crate::session::POSITIONS_MAX;
+use crate::session::{POSITIONS_MAX, SessionBytes};
 
-/// Sequences that can run at a time: their states are counted in u32 lists far
-/// below this, and a machine has memory for fewer.
-pub const SEQUENCES_MAX: usize = 1 << 12;
+/// Sequences that can run at a time.
+const SEQUENCES_MAX: usize = k3_config::SEQUENCES_MAX as usize;
 
 /// Sizes of a scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +34,15 @@ pub struct SchedulerBytes {
     pub workspace_bytes: u64,
     /// What it takes to take guesses back.
     pub log_bytes: u64,
+}
+
+impl From<SchedulerBytes> for SessionBytes {
+    fn from(bytes: SchedulerBytes) -> Self {
+        Self {
+            state_bytes: bytes.state_bytes,
+            workspace_bytes: bytes.workspace_bytes.saturating_add(bytes.log_bytes),
+        }
+    }
 }
 
 impl SchedulerSettings {

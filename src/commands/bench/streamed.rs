@@ -64,6 +64,8 @@ impl Prepared {
             reading: &reading,
             context_positions: size(context),
             chunk_positions: size(chunk),
+            sequences: 1,
+            guesses: 0,
             all_logits: false,
             threads: opened.threads,
             vocabulary_bytes: 0,

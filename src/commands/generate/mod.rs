@@ -33,7 +33,7 @@ use k3_kernels::KernelSet;
 use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::{KimiK3, KimiK3Layout};
 use k3_runtime::report::{StopReason, StreamingReport, TrunkReport};
-use k3_runtime::{Cancel, ComputePool, ResidentSource, RunError, Session, SessionSettings};
+use k3_runtime::{Cancel, ComputePool, ResidentSource, RunError, Scheduler, SchedulerSettings};
 
 use crate::cli::args::GenerateArgs;
 use crate::demo;
@@ -54,7 +54,7 @@ use steps::{Done, Generation};
 use stream::TokenStream;
 use streaming::{Reads, Streaming};
 
-pub(crate) use request::{chosen_isa, isa_choice};
+pub(crate) use request::{chosen_isa, isa_choice, small};
 pub(crate) use streaming::{check_beside, check_headroom};
 
 /// Generates.
@@ -198,11 +198,11 @@ pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
     }
 }
 
-fn session(request: &Request, args: &GenerateArgs) -> SessionSettings {
-    SessionSettings {
-        context_positions: request.context_positions,
-        chunk_positions: request.chunk_positions,
-        all_logits: args.output.all_positions || args.generation.tf_check,
+fn session(request: &Request, args: &GenerateArgs) -> SchedulerSettings {
+    SchedulerSettings {
+        guesses_max: planning::guesses(&request.settings),
+        prompt_logits: args.output.all_positions || args.generation.tf_check,
+        ..SchedulerSettings::single(request.context_positions, request.chunk_positions)
     }
 }
 
@@ -236,7 +236,7 @@ struct Run<'a> {
     live: Live,
     cancel: Cancel,
     pool: &'a ComputePool,
-    session: SessionSettings,
+    session: SchedulerSettings,
 }
 
 /// A run that has ended, with everything stopped.
@@ -265,7 +265,7 @@ impl Run<'_> {
     /// session.
     fn resident(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
         let request = self.request;
-        let session = self.session.planned_bytes(model, request.threads)?;
+        let session = self.session.planned_bytes(model, request.threads)?.into();
         let mut bar = None;
         let progress = |done, total| {
             let quiet = self.args.output.quiet;
@@ -322,16 +322,17 @@ impl Run<'_> {
         outputs: Outputs,
     ) -> Result<Done, CliError> {
         let (request, args) = (self.request, self.args);
-        let mut session = Session::new(model, source, self.pool, self.session, self.cancel.clone());
+        let cancel = self.cancel.clone();
+        let mut scheduler = Scheduler::new(model, source, self.pool, self.session, cancel);
         if args.output.dump_trace.is_some() {
-            session.record_trace();
+            scheduler.record_trace();
         }
-        session.report_progress(self.live.progress());
+        scheduler.report_progress(self.live.progress());
         let load_seconds = self.started.elapsed().as_secs_f64();
         self.live.loaded(load_seconds);
         let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
         let live = self.live.clone();
-        let mut generation = Generation::new(request, args, session, outputs, stream, live)?;
+        let mut generation = Generation::new(request, args, scheduler, outputs, stream, live);
         let ended = generation.run();
         let mut done = generation.finish(ended);
         done.timing.load_seconds = load_seconds;

@@ -304,6 +304,7 @@ fn values(args: &GenerateArgs) -> SettingValues {
     SettingValues {
         context: execution.context.map(positive),
         chunk: execution.chunk.map(positive),
+        draft: execution.draft.map(small),
         threads: execution.threads.map(positive),
         pin_threads: execution.placement.pins(),
         isa: execution.isa.map(isa_choice),
@@ -344,6 +345,11 @@ pub(crate) fn chosen_isa(choice: &Sourced<IsaChoice>) -> Result<Isa, CliError> {
         isa,
         origin: choice.origin.clone(),
     })
+}
+
+/// A count that parsers have bounded by 32 bits, as a setting.
+pub(crate) fn small(count: u64) -> u32 {
+    u32::try_from(count).expect("bounded by the parser")
 }
 
 /// A count that parsers have bounded by 32 bits.

@@ -1,12 +1,13 @@
 //! Prefill, steps and teacher forcing.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use k3_kernels::argmax;
-use k3_models::LogitRows;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingReport};
-use k3_runtime::{RunError, Sampler, Session};
+use k3_runtime::scheduler::{Ended, Event, FinishReason, PromptRows, StepReport, Update};
+use k3_runtime::{GenerateRequest, RunError, Scheduler};
 
 use super::live::Live;
 use super::outputs::Outputs;
@@ -26,22 +27,28 @@ const DISAGREEMENTS_MAX: usize = 100;
 pub(super) struct Generation<'a, S: Reads> {
     request: &'a Request,
     args: &'a GenerateArgs,
-    session: Session<'a, KimiK3, S>,
-    sampler: Sampler,
+    scheduler: Scheduler<'a, KimiK3, S>,
     outputs: Outputs,
     stream: TokenStream<'a>,
-    /// Logits behind the next token.
-    logits: Vec<f32>,
     generated_ids: Vec<u32>,
     timing: TimingReport,
     teacher_forced: Option<TeacherForcedReport>,
     /// What others see of the run.
     live: Live,
-    /// Whether the whole prompt has been read.
-    prompt_is_done: bool,
+    /// While the prompt is read.
+    prompt: Option<PromptProgress>,
     /// Picks of the sweeps that finished.
     trace_len: usize,
+    /// Time of the sweeps since the last token.
+    unshared_seconds: f64,
     output_closed: bool,
+}
+
+/// How much of the prompt has been read.
+struct PromptProgress {
+    started: Instant,
+    bar: Progress,
+    positions: u64,
 }
 
 /// A run that has ended.
@@ -75,19 +82,19 @@ impl<'a, S: Reads> Generation<'a, S> {
     pub(super) fn new(
         request: &'a Request,
         args: &'a GenerateArgs,
-        session: Session<'a, KimiK3, S>,
+        scheduler: Scheduler<'a, KimiK3, S>,
         outputs: Outputs,
         stream: TokenStream<'a>,
         live: Live,
-    ) -> Result<Self, CliError> {
-        Ok(Self {
+    ) -> Self {
+        let prompt_len = request.prompt_ids.len();
+        let quiet = args.output.quiet || request.chunk_positions >= prompt_len;
+        Self {
             request,
             args,
-            session,
-            sampler: Sampler::new(request.sampling)?,
+            scheduler,
             outputs,
             stream,
-            logits: Vec::new(),
             generated_ids: Vec::new(),
             timing: TimingReport::default(),
             teacher_forced: args.generation.tf_check.then(|| TeacherForcedReport {
@@ -96,10 +103,15 @@ impl<'a, S: Reads> Generation<'a, S> {
                 first_disagreements: Vec::new(),
             }),
             live,
-            prompt_is_done: false,
+            prompt: Some(PromptProgress {
+                started: Instant::now(),
+                bar: Progress::positions("prompt", prompt_len as u64, quiet),
+                positions: 0,
+            }),
             trace_len: 0,
+            unshared_seconds: 0.0,
             output_closed: false,
-        })
+        }
     }
 
     /// Reads the prompt and generates until something ends it.
@@ -109,18 +121,11 @@ impl<'a, S: Reads> Generation<'a, S> {
     /// A failed sweep, draw or write; an interruption before the first token.
     /// What came before it is kept by [`Generation::finish`].
     pub(super) fn run(&mut self) -> Result<StopReason, CliError> {
-        self.prefill()?;
-        self.prompt_is_done = true;
-        if let (Some(report), false) = (&self.teacher_forced, self.args.output.json) {
-            let shown = Stdout.write(summary::teacher_forced(report).as_bytes());
-            if self.closed(shown)? {
-                return Ok(StopReason::Interrupted);
-            }
-        }
-        if self.request.gen_count == 0 {
-            return Ok(StopReason::Nothing);
-        }
         let stop = self.generate();
+        if self.prompt.is_some() {
+            // Not even the prompt came through.
+            return stop;
+        }
         // The text that is there is complete also where an error ended it.
         let finished = self.stream.finish();
         let finished = self.closed(finished);
@@ -129,47 +134,154 @@ impl<'a, S: Reads> Generation<'a, S> {
         Ok(stop)
     }
 
-    /// Appends the prompt sweep by sweep, so that progress can be shown.
-    fn prefill(&mut self) -> Result<(), CliError> {
-        let started = Instant::now();
-        let prompt = &self.request.prompt_ids;
-        let all = self.args.output.all_positions || self.teacher_forced.is_some();
-        let chunk = self.request.chunk_positions.min(prompt.len());
-        let quiet = self.args.output.quiet || chunk == prompt.len();
-        let progress = Progress::positions("prompt", prompt.len() as u64, quiet);
-        for (index, part) in prompt.chunks(chunk).enumerate() {
-            let start = index * chunk;
-            let is_last = start + part.len() == prompt.len();
-            let rows = match (all, is_last) {
-                (true, _) => LogitRows::All,
-                (false, true) => LogitRows::Last,
-                (false, false) => LogitRows::None,
-            };
-            let logits = self.sweep(part, rows, true)?;
-            if rows != LogitRows::None {
-                self.take_prompt_rows(start, part.len(), is_last, &logits);
-            }
-            progress.set((start + part.len()) as u64);
+    fn generate(&mut self) -> Result<StopReason, CliError> {
+        let count = self.request.gen_count;
+        if !self.args.generation.recompute {
+            return self.answer(self.request.prompt_ids.clone(), count);
         }
-        self.trace_len = self.session.trace().map_or(0, <[_]>::len);
-        self.timing.prefill_seconds = started.elapsed().as_secs_f64();
+        loop {
+            // Everything so far is the prompt of the next token.
+            let prompt = [&self.request.prompt_ids[..], &self.generated_ids].concat();
+            let due = count.min(self.generated_ids.len() + 1) - self.generated_ids.len();
+            match self.answer(prompt, due)? {
+                StopReason::Length if self.generated_ids.len() < count => {}
+                stop => return Ok(stop),
+            }
+        }
+    }
+
+    /// Continues `prompt_ids` by `gen_count` tokens, sweep by sweep.
+    fn answer(&mut self, prompt_ids: Vec<u32>, gen_count: usize) -> Result<StopReason, CliError> {
+        let output = &self.args.output;
+        let is_first = self.prompt.is_some();
+        let submitted = self.scheduler.submit(GenerateRequest {
+            stop_ids: self.request.stop_ids.clone(),
+            prompt_rows: match self.teacher_forced {
+                _ if !is_first => PromptRows::None,
+                None if !output.all_positions => PromptRows::Last,
+                _ => PromptRows::All,
+            },
+            ..GenerateRequest::new(prompt_ids, gen_count, self.request.sampling)
+        });
+        submitted.expect("the request fits what was planned for it");
+        let mut events = Vec::new();
+        loop {
+            let started = Instant::now();
+            let step = self.scheduler.step(&mut events);
+            let seconds = started.elapsed().as_secs_f64();
+            let step = match step {
+                Err(RunError::Cancelled) if self.prompt.is_none() => {
+                    return Ok(StopReason::Interrupted);
+                }
+                other => other?.unwrap_or_default(),
+            };
+            if let Some(stop) = self.take(&step, seconds, &mut events)? {
+                return Ok(stop);
+            }
+        }
+    }
+
+    /// What one sweep brought: why the run is over, if it is.
+    fn take(
+        &mut self,
+        step: &StepReport,
+        seconds: f64,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<StopReason>, CliError> {
+        self.count(step, seconds);
+        // The sweeps of the prompt have no part in the first token.
+        if self.prompt.is_none() {
+            self.unshared_seconds += seconds;
+        }
+        let share = self.unshared_seconds / step.tokens.max(1) as f64;
+        if step.tokens > 0 {
+            self.unshared_seconds = 0.0;
+        }
+        for event in events.drain(..) {
+            match event.update {
+                Update::Admitted { .. } => {}
+                Update::PromptRows {
+                    first_position,
+                    rows,
+                } => self.take_prompt_rows(first_position, &rows),
+                Update::Token { id, .. } => {
+                    self.end_prompt()?;
+                    self.generated_ids.push(id);
+                    self.timing.token_seconds.push(share);
+                    self.live.token(share);
+                    let shown = self.stream.push(id);
+                    if self.closed(shown)? {
+                        return Ok(Some(StopReason::Interrupted));
+                    }
+                }
+                Update::Ended(ended) => return self.end(ended).map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    fn end(&mut self, ended: Ended) -> Result<StopReason, CliError> {
+        match ended.reason {
+            FinishReason::Length if self.request.gen_count == 0 => {
+                self.end_prompt()?;
+                Ok(StopReason::Nothing)
+            }
+            FinishReason::Length => Ok(StopReason::Length),
+            FinishReason::StopId | FinishReason::Watch => Ok(StopReason::Stop),
+            FinishReason::Cancelled | FinishReason::Deadline => Ok(StopReason::Interrupted),
+            FinishReason::Failed => {
+                let error = ended.error.and_then(Arc::into_inner);
+                match error.expect("a failure has one error, and it is ours") {
+                    RunError::Sample(error) => Err(error.into()),
+                    error => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Counts a sweep that has finished.
+    fn count(&mut self, step: &StepReport, seconds: f64) {
+        if step.positions == 0 {
+            return;
+        }
+        let reads = self.scheduler.source().reads();
+        let is_prompt = self.prompt.is_some();
+        let positions = usize::try_from(step.positions).expect("sweeps fit memory");
+        let row = reads.map(|reads| sweep_report(&reads, positions, is_prompt, seconds));
+        self.live.sweep(row, self.scheduler.counts().into());
+        if let Some(prompt) = &mut self.prompt {
+            prompt.positions += step.prompt_positions;
+            prompt.bar.set(prompt.positions);
+        } else {
+            self.trace_len = self.scheduler.trace().map_or(0, <[_]>::len);
+        }
+    }
+
+    /// The prompt is in the state. Does nothing the second time.
+    fn end_prompt(&mut self) -> Result<(), CliError> {
+        let Some(prompt) = self.prompt.take() else {
+            return Ok(());
+        };
+        drop(prompt.bar);
+        self.trace_len = self.scheduler.trace().map_or(0, <[_]>::len);
+        self.timing.prefill_seconds = prompt.started.elapsed().as_secs_f64();
         self.live.prefilled(self.timing.prefill_seconds);
+        if let (Some(report), false) = (&self.teacher_forced, self.args.output.json) {
+            let shown = Stdout.write(summary::teacher_forced(report).as_bytes());
+            self.closed(shown)?;
+        }
         Ok(())
     }
 
     /// Files the logits of a part of the prompt: `[rows][vocab]`, the last row
     /// or all of them.
-    fn take_prompt_rows(&mut self, start: usize, positions: usize, is_last: bool, rows: &[f32]) {
+    fn take_prompt_rows(&mut self, first: usize, rows: &[f32]) {
         let vocab = self.request.checkpoint.config().vocab_size;
-        let first = start + positions - rows.len() / vocab;
-        let last = &rows[rows.len() - vocab..];
+        let is_last = first + rows.len() / vocab == self.request.prompt_ids.len();
         if self.args.output.all_positions {
             self.outputs.write_logits(rows);
         } else if is_last {
-            self.outputs.write_logits(last);
-        }
-        if is_last {
-            self.logits.extend_from_slice(last);
+            self.outputs.write_logits(&rows[rows.len() - vocab..]);
         }
         if let Some(report) = &mut self.teacher_forced {
             for (position, row) in (first..).zip(rows.chunks_exact(vocab)) {
@@ -178,76 +290,6 @@ impl<'a, S: Reads> Generation<'a, S> {
                 }
             }
         }
-    }
-
-    fn generate(&mut self) -> Result<StopReason, CliError> {
-        loop {
-            let started = Instant::now();
-            if !self.generated_ids.is_empty() {
-                match self.step() {
-                    Err(RunError::Cancelled) => return Ok(StopReason::Interrupted),
-                    other => other?,
-                }
-                self.trace_len = self.session.trace().map_or(0, <[_]>::len);
-            }
-            let position = self.request.prompt_ids.len() + self.generated_ids.len();
-            let id = self.sampler.draw(&self.logits, position as u64)?;
-            self.generated_ids.push(id);
-            let seconds = started.elapsed().as_secs_f64();
-            self.timing.token_seconds.push(seconds);
-            self.live.token(seconds);
-            let shown = self.stream.push(id);
-            if self.closed(shown)? {
-                return Ok(StopReason::Interrupted);
-            }
-            if self.request.stop_ids.contains(&id) {
-                return Ok(StopReason::Stop);
-            }
-            if self.generated_ids.len() == self.request.gen_count {
-                return Ok(StopReason::Length);
-            }
-        }
-    }
-
-    /// One sweep more: over the last token, or over everything again.
-    fn step(&mut self) -> Result<(), RunError> {
-        let ids = &self.generated_ids;
-        let tokens = if self.args.generation.recompute {
-            self.session.reset();
-            [self.request.prompt_ids.as_slice(), ids].concat()
-        } else {
-            vec![*ids.last().expect("the prefill gave the first one")]
-        };
-        let chunk = self.request.chunk_positions;
-        for (index, part) in tokens.chunks(chunk).enumerate() {
-            let is_last = index * chunk + part.len() == tokens.len();
-            let rows = if is_last {
-                LogitRows::Last
-            } else {
-                LogitRows::None
-            };
-            self.logits = self.sweep(part, rows, false)?;
-        }
-        Ok(())
-    }
-
-    /// One sweep over `part`, at most a chunk: the wanted logits,
-    /// `[rows][vocab]`.
-    fn sweep(
-        &mut self,
-        part: &[u32],
-        rows: LogitRows,
-        is_prompt: bool,
-    ) -> Result<Vec<f32>, RunError> {
-        let started = Instant::now();
-        let mut logits = Vec::new();
-        self.session
-            .append(part, rows, |_, rows| logits.extend_from_slice(rows))?;
-        let seconds = started.elapsed().as_secs_f64();
-        let reads = self.session.source().reads();
-        let row = reads.map(|reads| sweep_report(&reads, part.len(), is_prompt, seconds));
-        self.live.sweep(row, self.session.counts().into());
-        Ok(logits)
     }
 
     /// Whether `result` tells that the reader of standard output has gone.
@@ -271,10 +313,14 @@ impl<'a, S: Reads> Generation<'a, S> {
         };
         // Text that could not be shown takes nothing from what was computed.
         let only_output = matches!(error, None | Some(CliError::NotWritable { .. }));
-        if !(only_output && self.prompt_is_done) {
+        if !(only_output && self.prompt.is_none()) {
             self.outputs.drop_dumps();
         }
-        let mut trace = self.session.trace().map(<[_]>::to_vec).unwrap_or_default();
+        let mut trace = self
+            .scheduler
+            .trace()
+            .map(<[_]>::to_vec)
+            .unwrap_or_default();
         trace.truncate(self.trace_len);
         let mut notes = self.request.notes.clone();
         notes.extend(self.stream.note());
@@ -283,7 +329,7 @@ impl<'a, S: Reads> Generation<'a, S> {
             generated_ids: self.generated_ids,
             stop,
             error,
-            counts: self.session.counts().into(),
+            counts: self.scheduler.counts().into(),
             timing: self.timing,
             teacher_forced: self.teacher_forced,
             trace,

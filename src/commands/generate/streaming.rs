@@ -8,7 +8,7 @@ use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
 use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{ReadCeiling, StreamingReport, SweepReport, TrunkReport, share};
-use k3_runtime::{Cancel, ResidentSource, SessionSettings, WeightSource};
+use k3_runtime::{Cancel, ResidentSource, SchedulerSettings, WeightSource};
 
 use super::ceiling;
 use super::figures::{self, Figures, StreamFacts};
@@ -86,7 +86,7 @@ impl Streaming {
         request: &Request,
         args: &ReadingArgs,
         model: &KimiK3,
-        session: SessionSettings,
+        session: SchedulerSettings,
         live: Live,
     ) -> Result<Self, CliError> {
         let footprint = model.footprint();
@@ -157,7 +157,7 @@ impl Streaming {
 pub(super) fn plan(
     request: &Request,
     model: &KimiK3,
-    session: SessionSettings,
+    session: SchedulerSettings,
     reading: &Reading,
 ) -> Result<BudgetPlan, CliError> {
     let budget = request
@@ -170,7 +170,9 @@ pub(super) fn plan(
         reading,
         context_positions: session.context_positions,
         chunk_positions: session.chunk_positions,
-        all_logits: session.all_logits,
+        sequences: session.sequences_max,
+        guesses: session.guesses_max,
+        all_logits: session.prompt_logits,
         threads: request.threads,
         vocabulary_bytes: planning::vocabulary_bytes(request.tokenizer.as_ref()),
         index_bytes: planning::index_bytes(&request.checkpoint),

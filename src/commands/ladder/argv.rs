@@ -137,6 +137,7 @@ impl Argv {
             isa,
             attention,
             chunk,
+            draft,
             context,
         } = args;
         let PlacementArgs {
@@ -149,6 +150,7 @@ impl Argv {
         self.shown("--isa", *isa);
         self.shown("--attention", *attention);
         self.shown("--chunk", *chunk);
+        self.shown("--draft", *draft);
         self.shown("--context", *context);
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod presets;
 pub(crate) mod replay;
+pub(crate) mod running;
 pub(crate) mod tokenize;
 
 use std::os::unix::fs::FileTypeExt as _;

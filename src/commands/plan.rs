@@ -177,18 +177,23 @@ fn values(args: &PlanArgs) -> SettingValues {
         context: args.context.map(positive),
         chunk: args.chunk.map(positive),
         sequences: args.sequences.map(positive),
-        draft: args.draft.map(super::generate::small),
+        draft: args.draft.map(super::running::setup::small),
         threads: args.threads.map(positive),
-        attention: args.attention.map(|form| match form {
-            AttentionForm::Latent => AttentionChoice::Latent,
-            AttentionForm::Expanded => AttentionChoice::Expanded,
-        }),
+        attention: args.attention.map(attention_choice),
         root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
         trunk: (!args.trunk.is_empty()).then(|| PathList(args.trunk.clone())),
         policy: args.policy,
         engine: args.engine,
         tokenizer: args.tokenizer.clone(),
         ..args.memory.values()
+    }
+}
+
+/// A form of attention as a setting.
+pub(super) fn attention_choice(form: AttentionForm) -> AttentionChoice {
+    match form {
+        AttentionForm::Latent => AttentionChoice::Latent,
+        AttentionForm::Expanded => AttentionChoice::Expanded,
     }
 }
 

@@ -10,7 +10,7 @@ use k3_models::ModelFamily as _;
 use super::opened::Opened;
 use super::size;
 use crate::cli::bench::StreamedArgs;
-use crate::commands::generate::{check_beside, check_headroom};
+use crate::commands::running::streaming::{check_beside, check_headroom};
 use crate::error::{CliError, Positions};
 use crate::planning::{self, Reading, Subject};
 

@@ -36,14 +36,14 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// Everything that `request` has been read from or will read.
     pub(super) fn of(request: &Request, args: &GenerateArgs) -> Self {
-        let roots = [&request.settings.root, &request.settings.trunk]
+        let roots = [&request.setup.settings.root, &request.setup.settings.trunk]
             .into_iter()
             .flatten();
         let roots = roots.flat_map(|roots| roots.value.0.iter().cloned());
-        let mut directories = vec![request.model_dir.clone()];
+        let mut directories = vec![request.setup.model_dir.clone()];
         directories.extend(roots);
-        let mut files = weights(&request.checkpoint);
-        if let Some(place) = &request.settings.tokenizer {
+        let mut files = weights(&request.setup.checkpoint);
+        if let Some(place) = &request.setup.settings.tokenizer {
             let directory = if place.value.is_dir() {
                 Some(place.value.as_path())
             } else {

@@ -3,39 +3,32 @@
 //! | module | holds |
 //! |---|---|
 //! | [`request`] | everything that can be refused before weights are read |
-//! | [`streaming`] | the plan and the actors of a run that reads as it goes |
-//! | [`ceiling`] | how fast the disk could be read |
-//! | [`live`], [`figures`], [`exposed`] | what the run has done so far, for its report and for metrics |
 //! | [`outputs`] | the files a run writes |
 //! | [`guard`] | that they are none of those it reads |
 //! | [`stream`] | tokens to standard output as they come |
 //! | [`steps`] | prefill, steps, teacher forcing |
 //! | [`summary`] | what the run tells about itself |
 
-mod ceiling;
-mod exposed;
-mod figures;
 pub(crate) mod guard;
-mod live;
 mod outputs;
 mod request;
 mod steps;
 mod stream;
-mod streaming;
 mod summary;
 
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 use k3_config::BudgetPlan;
-use k3_formats::TensorRef;
-use k3_kernels::KernelSet;
 use k3_models::ModelFamily as _;
-use k3_models::kimi_k3::{KimiK3, KimiK3Layout};
+use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{StopReason, StreamingReport, TrunkReport};
-use k3_runtime::{Cancel, ComputePool, ResidentSource, RunError, Scheduler, SchedulerSettings};
+use k3_runtime::{Cancel, ComputePool, RunError, Scheduler, SchedulerSettings};
 
 use crate::cli::args::GenerateArgs;
+use crate::commands::running::exposed;
+use crate::commands::running::live::{Live, RunFacts};
+use crate::commands::running::setup::load_resident;
+use crate::commands::running::streaming::{self, Reads, Streaming};
 use crate::demo;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -43,19 +36,13 @@ use crate::interrupt;
 use crate::metrics::Metrics;
 use crate::planning::{self, Reading};
 use crate::render;
-use crate::render::progress::Progress;
 use crate::render::style::Style;
 use crate::stdout::Stdout;
 use guard::Inputs;
-use live::{Live, RunFacts};
 use outputs::Outputs;
 use request::Request;
 use steps::{Done, Generation};
 use stream::TokenStream;
-use streaming::{Reads, Streaming};
-
-pub(crate) use request::{chosen_isa, isa_choice, small};
-pub(crate) use streaming::{check_beside, check_headroom};
 
 /// Generates.
 ///
@@ -68,13 +55,13 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     let request = Request::resolve(args)?;
     let live = Live::new(run_facts(&request, args));
     // Until the report is out: the last figures are those of the report.
-    let address = args.metrics.address(&request.settings);
+    let address = args.metrics.address(&request.setup.settings);
     let figures = exposed::collector(live.clone());
     let _metrics = Metrics::open(address, args.output.quiet, figures)?;
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
-    let pool = planning::pool(&request.settings, request.threads)?;
-    let layout = request.checkpoint.bind(request.layers)?;
+    let pool = planning::pool(&request.setup.settings, request.setup.threads)?;
+    let layout = request.setup.checkpoint.bind(request.setup.layers)?;
     let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
     let session = session(&request, args);
     if demo::is_first_run(given) && !args.output.quiet && !args.output.json {
@@ -90,7 +77,8 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
         pool: &pool,
         session,
     };
-    let model = run.model(layout).map_err(nothing_to_keep)?;
+    let loaded = request.setup.load(layout, &run.cancel);
+    let model = loaded.map_err(nothing_to_keep)?;
     let ended = if args.reading.resident {
         run.resident(&model, outputs)
     } else {
@@ -143,10 +131,10 @@ fn exit_of(stop: StopReason, output_closed: bool, is_kept: bool) -> Result<Exit,
 
 fn run_facts(request: &Request, args: &GenerateArgs) -> RunFacts {
     RunFacts {
-        identity: request.identity.clone(),
-        isa: request.isa.to_string(),
-        attention: request.form.to_string(),
-        threads: request.threads,
+        identity: request.setup.identity.clone(),
+        isa: request.setup.isa.to_string(),
+        attention: request.setup.form.to_string(),
+        threads: request.setup.threads,
         source: summary::source_name(args),
         prompt_tokens: request.prompt_ids.len(),
     }
@@ -172,22 +160,17 @@ pub(crate) struct Preview {
 pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
     let request = Request::resolve(args)?;
     guard::check(&args.output, &Inputs::of(&request, args))?;
-    let layout = request.checkpoint.bind(request.layers)?;
-    // Only sizes are asked for: what the vectors hold does not matter.
-    let model = bind(&request, layout, |_: &_, target: &mut [u8]| {
-        target.fill(0);
-        Ok(())
-    })?;
+    let model = request.setup.bind_sizes()?;
     let session = session(&request, args);
-    session.planned_bytes(&model, request.threads)?;
+    session.planned_bytes(&model, request.setup.threads)?;
     let reading = Reading::for_trunk(model.footprint().trunk_bytes());
-    match streaming::plan(&request, &model, session, &reading) {
+    match streaming::plan(&request.setup, &model, session, &reading) {
         Err(error) if !matches!(error, CliError::TooSmall { .. }) => Err(error),
         plan => {
             let mut notes = request.notes;
             if let Ok(plan) = &plan {
                 let picks = model.footprint().experts_per_token.into();
-                notes.extend(plan.surplus(&request.settings, picks));
+                notes.extend(plan.surplus(&request.setup.settings, picks));
             }
             Ok(Preview {
                 prompt_ids: request.prompt_ids,
@@ -200,24 +183,10 @@ pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
 
 fn session(request: &Request, args: &GenerateArgs) -> SchedulerSettings {
     SchedulerSettings {
-        guesses_max: planning::guesses(&request.settings),
+        guesses_max: planning::guesses(&request.setup.settings),
         prompt_logits: args.output.all_positions || args.generation.tf_check,
-        ..SchedulerSettings::single(request.context_positions, request.chunk_positions)
+        ..SchedulerSettings::single(request.context_positions, request.setup.chunk_positions)
     }
-}
-
-/// Binds the model, whose resident vectors `read` provides.
-fn bind(
-    request: &Request,
-    layout: KimiK3Layout,
-    read: impl FnMut(&TensorRef, &mut [u8]) -> Result<(), RunError>,
-) -> Result<KimiK3, CliError> {
-    let kernels = KernelSet::for_isa(request.isa).expect("the request has checked it");
-    let (settings, checkpoint) = (&request.settings, &request.checkpoint);
-    let block_bytes = planning::block_bytes_of(settings, checkpoint, layout.layer_count())?;
-    let mut model = KimiK3::new(layout, request.form, kernels, block_bytes, read)?;
-    checkpoint.place(model.program_mut())?;
-    Ok(model)
 }
 
 /// Of a load that was cut short nothing is worth keeping.
@@ -250,37 +219,16 @@ struct Ended {
 }
 
 impl Run<'_> {
-    /// Binds the model and reads its resident vectors.
-    fn model(&self, layout: KimiK3Layout) -> Result<KimiK3, CliError> {
-        let request = self.request;
-        bind(request, layout, |tensor: &_, target: &mut [u8]| {
-            if self.cancel.is_requested() {
-                return Err(RunError::Cancelled);
-            }
-            request.checkpoint.read_tensor(tensor, target)
-        })
-    }
-
     /// Runs with every weight in memory, if there is room for them and for the
     /// session.
     fn resident(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
         let request = self.request;
-        let session = self.session.planned_bytes(model, request.threads)?.into();
-        let mut bar = None;
-        let progress = |done, total| {
-            let quiet = self.args.output.quiet;
-            bar.get_or_insert_with(|| Progress::bytes("weights", total, quiet))
-                .set(done);
-            if self.cancel.is_requested() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        };
-        let layer_count = model.layout().layer_count();
-        let checkpoint = &request.checkpoint;
-        let mut source = ResidentSource::load(model, checkpoint, layer_count, session, progress)?;
-        drop(bar);
+        let session = self
+            .session
+            .planned_bytes(model, request.setup.threads)?
+            .into();
+        let quiet = self.args.output.quiet;
+        let mut source = load_resident(&request.setup, model, session, &self.cancel, quiet)?;
         let trunk = source.trunk_report().cloned();
         self.live.resident(trunk.clone());
         Ok(Ended {
@@ -294,10 +242,12 @@ impl Run<'_> {
     /// Runs within the budget, reading as it goes.
     fn streamed(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
         // What the session reserves is part of the plan, its limits are its own.
-        self.session.planned_bytes(model, self.request.threads)?;
+        self.session
+            .planned_bytes(model, self.request.setup.threads)?;
         let reading = &self.args.reading;
         let live = self.live.clone();
-        let mut streaming = Streaming::start(self.request, reading, model, self.session, live)?;
+        let mut streaming =
+            Streaming::start(&self.request.setup, reading, model, self.session, live)?;
         streaming.heed(&self.cancel);
         let done = self.generate(model, streaming.source(), outputs);
         // Whatever has happened, everything is stopped in order.
@@ -330,7 +280,7 @@ impl Run<'_> {
         scheduler.report_progress(self.live.progress());
         let load_seconds = self.started.elapsed().as_secs_f64();
         self.live.loaded(load_seconds);
-        let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
+        let stream = TokenStream::new(request.setup.tokenizer.as_ref(), args.output.json);
         let live = self.live.clone();
         let mut generation = Generation::new(request, args, scheduler, outputs, stream, live);
         let ended = generation.run();

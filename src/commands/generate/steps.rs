@@ -9,13 +9,13 @@ use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingRe
 use k3_runtime::scheduler::{Ended, Event, FinishReason, PromptRows, StepReport, Update};
 use k3_runtime::{GenerateRequest, RunError, Scheduler};
 
-use super::live::Live;
 use super::outputs::Outputs;
 use super::request::Request;
 use super::stream::TokenStream;
-use super::streaming::{Reads, sweep_report};
 use super::summary;
 use crate::cli::args::GenerateArgs;
+use crate::commands::running::live::Live;
+use crate::commands::running::streaming::{Reads, sweep_report};
 use crate::error::CliError;
 use crate::render::progress::Progress;
 use crate::stdout::Stdout;
@@ -88,7 +88,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         live: Live,
     ) -> Self {
         let prompt_len = request.prompt_ids.len();
-        let quiet = args.output.quiet || request.chunk_positions >= prompt_len;
+        let quiet = args.output.quiet || request.setup.chunk_positions >= prompt_len;
         Self {
             request,
             args,
@@ -276,7 +276,7 @@ impl<'a, S: Reads> Generation<'a, S> {
     /// Files the logits of a part of the prompt: `[rows][vocab]`, the last row
     /// or all of them.
     fn take_prompt_rows(&mut self, first: usize, rows: &[f32]) {
-        let vocab = self.request.checkpoint.config().vocab_size;
+        let vocab = self.request.setup.checkpoint.config().vocab_size;
         let is_last = first + rows.len() / vocab == self.request.prompt_ids.len();
         if self.args.output.all_positions {
             self.outputs.write_logits(rows);

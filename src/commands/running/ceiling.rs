@@ -21,7 +21,7 @@ const ROUND_BYTES: u64 = 256 << 20;
 /// What a run's reading is compared with, or one sentence on why it is not
 /// known though it was asked for. A trunk that is read in a moment is not worth
 /// a probe.
-pub(super) fn find(
+pub(crate) fn find(
     args: &ReadingArgs,
     checkpoint: &Checkpoint,
     trunk_bytes: u64,

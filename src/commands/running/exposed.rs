@@ -12,7 +12,7 @@ use super::live::{Live, Snapshot};
 use crate::metrics::family::{Families, Family, Kind, Number, Samples};
 
 /// Collects what `live` has come to when somebody asks.
-pub(super) fn collector(live: Live) -> impl Collector {
+pub(crate) fn collector(live: Live) -> impl Collector {
     Families::new(FAMILIES, move || live.snapshot())
 }
 

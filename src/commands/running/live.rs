@@ -17,7 +17,7 @@ use crate::process::ProcessMemory;
 
 /// What is known before the run starts.
 #[derive(Debug)]
-pub(super) struct RunFacts {
+pub(crate) struct RunFacts {
     /// The checkpoint's identity, in hex.
     pub identity: String,
     /// Instruction set.
@@ -34,7 +34,7 @@ pub(super) struct RunFacts {
 
 /// The state of a run, shared with whoever watches it.
 #[derive(Debug, Clone)]
-pub(super) struct Live(Arc<Shared>);
+pub(crate) struct Live(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -73,7 +73,7 @@ enum Counted {
 
 /// The state at one moment.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     live: Live,
     pub counts: CountsReport,
     pub generated_tokens: u64,
@@ -92,13 +92,13 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// What was known before the run.
-    pub(super) fn facts(&self) -> &RunFacts {
+    pub(crate) fn facts(&self) -> &RunFacts {
         &self.live.0.facts
     }
 }
 
 impl Live {
-    pub(super) fn new(facts: RunFacts) -> Self {
+    pub(crate) fn new(facts: RunFacts) -> Self {
         Self(Arc::new(Shared {
             facts,
             progress: Arc::default(),
@@ -107,22 +107,22 @@ impl Live {
     }
 
     /// Where each sweep stands.
-    pub(super) fn progress(&self) -> Arc<SweepProgress> {
+    pub(crate) fn progress(&self) -> Arc<SweepProgress> {
         Arc::clone(&self.0.progress)
     }
 
     /// Everything is in place for the first sweep.
-    pub(super) fn loaded(&self, seconds: f64) {
+    pub(crate) fn loaded(&self, seconds: f64) {
         self.state().load_seconds = Some(seconds);
     }
 
     /// The prompt has been read.
-    pub(super) fn prefilled(&self, seconds: f64) {
+    pub(crate) fn prefilled(&self, seconds: f64) {
         self.state().prefill_seconds = Some(seconds);
     }
 
     /// A sweep has finished; `row` tells what it read, of a source that reads.
-    pub(super) fn sweep(&self, row: Option<SweepReport>, counts: CountsReport) {
+    pub(crate) fn sweep(&self, row: Option<SweepReport>, counts: CountsReport) {
         let mut state = self.state();
         state.counts = counts;
         if let Some(row) = row {
@@ -131,7 +131,7 @@ impl Live {
     }
 
     /// A token has been drawn.
-    pub(super) fn token(&self, seconds: f64) {
+    pub(crate) fn token(&self, seconds: f64) {
         let mut state = self.state();
         state.generated_tokens += 1;
         state.token_seconds += seconds;
@@ -139,12 +139,12 @@ impl Live {
 
     /// Every weight is in memory; the trunk was read in files of its own, or
     /// was not.
-    pub(super) fn resident(&self, trunk: Option<TrunkReport>) {
+    pub(crate) fn resident(&self, trunk: Option<TrunkReport>) {
         self.state().trunk = trunk;
     }
 
     /// Reading is about to begin.
-    pub(super) fn streaming(&self, facts: StreamFacts, gauges: StreamGauges) {
+    pub(crate) fn streaming(&self, facts: StreamFacts, gauges: StreamGauges) {
         self.state().stream = Some(Stream {
             facts: Arc::new(facts),
             counted: Counted::Going(gauges),
@@ -157,7 +157,7 @@ impl Live {
     /// # Panics
     ///
     /// If it has not begun.
-    pub(super) fn end_streaming(&self) -> Figures {
+    pub(crate) fn end_streaming(&self) -> Figures {
         let mut state = self.state();
         let state = &mut *state;
         // While the arenas are mapped: huge pages have no high-water mark. And
@@ -171,12 +171,12 @@ impl Live {
     }
 
     /// The rows of the report, and how many are missing in the middle.
-    pub(super) fn rows(&self) -> (Vec<SweepReport>, u64) {
+    pub(crate) fn rows(&self) -> (Vec<SweepReport>, u64) {
         self.state().sweeps.clone().into_rows()
     }
 
     /// The state at this moment.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let process = ProcessMemory::read();
         let state = self.state();
         let streaming = state.stream.as_ref().map(|stream| {

@@ -23,7 +23,7 @@ const MAJOR_FAULTS_NOTED: u64 = 256;
 
 /// What a streamed run knows once it has started.
 #[derive(Debug)]
-pub(super) struct StreamFacts {
+pub(crate) struct StreamFacts {
     /// The budget in force.
     pub budget_bytes: u64,
     /// Sum of the plan's lines.
@@ -48,7 +48,7 @@ pub(super) struct StreamFacts {
 
 /// What was counted up to one moment.
 #[derive(Debug, Clone)]
-pub(super) struct Observation {
+pub(crate) struct Observation {
     engine: EngineCounters,
     cache: CacheCounters,
     prefault: PrefaultCounts,
@@ -61,7 +61,7 @@ pub(super) struct Observation {
 
 impl Observation {
     /// As of now, in a process that takes this memory.
-    pub(super) fn of(gauges: &StreamGauges, process: ProcessMemory) -> Self {
+    pub(crate) fn of(gauges: &StreamGauges, process: ProcessMemory) -> Self {
         Self {
             engine: gauges.engine_counters(),
             cache: gauges.cache_counters(),
@@ -78,7 +78,7 @@ impl Observation {
 
 /// The sections of the report that change while a run goes on.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     pub memory: MemoryReport,
     pub engine: EngineReport,
     pub bytes: BytesReport,
@@ -90,7 +90,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Of sweeps that come to `totals`.
-    pub(super) fn new(facts: &StreamFacts, seen: Observation, totals: &SweepTotals) -> Self {
+    pub(crate) fn new(facts: &StreamFacts, seen: Observation, totals: &SweepTotals) -> Self {
         let process = seen.process;
         let faults = process.major_faults.zip(facts.major_faults_before);
         let (evictions, bypassed) = (seen.cache.evictions, seen.cache.bypassed);
@@ -128,7 +128,7 @@ impl Figures {
     }
 
     /// What a person should know about them, one sentence each.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let (engine, memory) = (&self.engine, &self.memory);
         let slow = engine
             .ceiling_bytes_per_second
@@ -171,7 +171,7 @@ fn devices(counters: &EngineCounters) -> Vec<DeviceReport> {
 }
 
 /// The pages of the arena behind a line of the plan.
-pub(super) fn arena((line, pages): &(k3_config::LineKind, PageReport)) -> ArenaReport {
+pub(crate) fn arena((line, pages): &(k3_config::LineKind, PageReport)) -> ArenaReport {
     ArenaReport {
         line: line.to_string(),
         bytes: pages.bytes as u64,

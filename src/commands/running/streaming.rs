@@ -13,14 +13,14 @@ use k3_runtime::{Cancel, ResidentSource, SchedulerSettings, WeightSource};
 use super::ceiling;
 use super::figures::{self, Figures, StreamFacts};
 use super::live::Live;
-use super::request::Request;
+use super::setup::Setup;
 use crate::cli::memory::ReadingArgs;
 use crate::error::{Asked, CliError, Positions};
 use crate::planning::{self, Reading, Subject};
 use crate::process::ProcessMemory;
 
 /// A source that may tell what a sweep has read.
-pub(super) trait Reads: WeightSource {
+pub(crate) trait Reads: WeightSource {
     /// What the last sweep read; `None` if nothing is read after the start.
     fn reads(&self) -> Option<SweepReads>;
 }
@@ -38,7 +38,7 @@ impl Reads for StreamingSource {
 }
 
 /// One sweep's row of the report.
-pub(super) fn sweep_report(
+pub(crate) fn sweep_report(
     reads: &SweepReads,
     positions: usize,
     is_prompt: bool,
@@ -59,7 +59,7 @@ pub(super) fn sweep_report(
 }
 
 /// The actors of a run, and the plan they keep to.
-pub(super) struct Streaming {
+pub(crate) struct Streaming {
     plan: BudgetPlan,
     supervisor: Supervisor,
     live: Live,
@@ -67,7 +67,7 @@ pub(super) struct Streaming {
 }
 
 /// Everything has stopped.
-pub(super) struct Stopped {
+pub(crate) struct Stopped {
     plan: BudgetPlan,
     figures: Figures,
     live: Live,
@@ -82,8 +82,8 @@ impl Streaming {
     ///
     /// A plan that does not fit the budget or the machine, and what
     /// [`Supervisor::start`] reports.
-    pub(super) fn start(
-        request: &Request,
+    pub(crate) fn start(
+        setup: &Setup,
         args: &ReadingArgs,
         model: &KimiK3,
         session: SchedulerSettings,
@@ -91,13 +91,13 @@ impl Streaming {
     ) -> Result<Self, CliError> {
         let footprint = model.footprint();
         let reading = Reading::for_trunk(footprint.trunk_bytes());
-        let plan = plan(request, model, session, &reading)?;
-        check_headroom(plan.planned, &request.settings, reading.pages)?;
-        let engine = match request.settings.engine.value {
+        let plan = plan(setup, model, session, &reading)?;
+        check_headroom(plan.planned, &setup.settings, reading.pages)?;
+        let engine = match setup.settings.engine.value {
             EngineChoice::Auto | EngineChoice::Uring => EnginePreference::Uring,
             EngineChoice::Pread => EnginePreference::Pread,
         };
-        let checkpoint = &request.checkpoint;
+        let checkpoint = &setup.checkpoint;
         let trunk_bytes = footprint.trunk_bytes();
         let ceiling = ceiling::find(args, checkpoint, trunk_bytes, &reading, engine);
         let (ceiling, mut notes) = match ceiling {
@@ -105,13 +105,13 @@ impl Streaming {
             Err(reason) => (None, vec![reason]),
         };
         let picks = footprint.experts_per_token.into();
-        notes.extend(plan.surplus(&request.settings, picks));
+        notes.extend(plan.surplus(&setup.settings, picks));
         let settings = StreamSettings {
             engine,
             engine_config: reading.engine,
             direct: DirectPolicy::Probe,
             pages: reading.pages,
-            policy: request.settings.policy.value,
+            policy: setup.settings.policy.value,
         };
         let supervisor = Supervisor::start(model, checkpoint, &plan, &settings, None)?;
         let trunk = checkpoint
@@ -128,17 +128,17 @@ impl Streaming {
     }
 
     /// Does nothing ahead once `cancel` is requested.
-    pub(super) fn heed(&self, cancel: &Cancel) {
+    pub(crate) fn heed(&self, cancel: &Cancel) {
         self.supervisor.heed(cancel);
     }
 
     /// What feeds the forward loop.
-    pub(super) fn source(&mut self) -> &mut StreamingSource {
+    pub(crate) fn source(&mut self) -> &mut StreamingSource {
         self.supervisor.source()
     }
 
     /// Measures, then stops everything in order.
-    pub(super) fn stop(self) -> Stopped {
+    pub(crate) fn stop(self) -> Stopped {
         Stopped {
             plan: self.plan,
             figures: self.live.end_streaming(),
@@ -149,21 +149,18 @@ impl Streaming {
     }
 }
 
-/// The plan of a run of `request`.
+/// The plan of a run of `setup`.
 ///
 /// # Errors
 ///
 /// It does not fit the budget.
-pub(super) fn plan(
-    request: &Request,
+pub(crate) fn plan(
+    setup: &Setup,
     model: &KimiK3,
     session: SchedulerSettings,
     reading: &Reading,
 ) -> Result<BudgetPlan, CliError> {
-    let budget = request
-        .budget
-        .as_ref()
-        .expect("a streamed run has a budget");
+    let budget = setup.budget.as_ref().expect("a streamed run has a budget");
     let subject = Subject {
         footprint: &model.footprint(),
         workspace: &|size| model.workspace_bytes(size),
@@ -173,13 +170,12 @@ pub(super) fn plan(
         sequences: session.sequences_max,
         guesses: session.guesses_max,
         all_logits: session.prompt_logits,
-        threads: request.threads,
-        vocabulary_bytes: planning::vocabulary_bytes(request.tokenizer.as_ref()),
-        index_bytes: planning::index_bytes(&request.checkpoint),
+        threads: setup.threads,
+        vocabulary_bytes: planning::vocabulary_bytes(setup.tokenizer.as_ref()),
+        index_bytes: planning::index_bytes(&setup.checkpoint),
     };
-    planning::plan_with_settings(&subject, budget, &request.settings).map_err(|refusal| {
-        CliError::refused_plan(refusal, Positions::Generation, &request.settings)
-    })
+    planning::plan_with_settings(&subject, budget, &setup.settings)
+        .map_err(|refusal| CliError::refused_plan(refusal, Positions::Generation, &setup.settings))
 }
 
 fn facts(
@@ -211,22 +207,22 @@ fn facts(
 
 impl Stopped {
     /// What died instead of stopping, one sentence each.
-    pub(super) fn failures(&self) -> Vec<String> {
+    pub(crate) fn failures(&self) -> Vec<String> {
         self.down.failures.iter().map(ToString::to_string).collect()
     }
 
     /// What a person should know, one sentence each.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         [self.notes.clone(), self.figures.notes()].concat()
     }
 
     /// The trunk in files of its own, where there is one.
-    pub(super) fn trunk(&self) -> Option<TrunkReport> {
+    pub(crate) fn trunk(&self) -> Option<TrunkReport> {
         self.figures.trunk.clone()
     }
 
     /// The run's report.
-    pub(super) fn report(self) -> StreamingReport {
+    pub(crate) fn report(self) -> StreamingReport {
         let figures = self.figures;
         let (sweeps, sweeps_left_out) = self.live.rows();
         StreamingReport {

@@ -13,6 +13,7 @@
 //! | [`pool`] | compute threads with a static split |
 //! | [`placement`] | which processor each of them runs on |
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
+//! | [`draft`](mod@draft) | guesses of the tokens to come, and how many a sweep carries |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
 //! | [`ladder`] | the same run at several budgets, held to each |
@@ -28,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+pub mod draft;
 pub mod error;
 pub mod forward;
 pub mod ladder;

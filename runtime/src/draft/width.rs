@@ -46,9 +46,9 @@ pub struct DraftWidth {
 }
 
 impl DraftWidth {
-    /// Nothing read yet. `guess_bytes_max`: the most bytes that one position can
-    /// have read, all experts it asks for in all layers. The ledger's guarantee is
-    /// as good as this number.
+    /// Nothing read yet. `guess_bytes_max`: the most bytes that one more position can
+    /// have read, all experts it asks for in all layers. The ledger's promise is as
+    /// good as this number.
     #[must_use]
     pub fn new(guess_bytes_max: u64) -> Self {
         Self {
@@ -179,6 +179,30 @@ mod tests {
             width.width(8, 16) > 0,
             "looking beyond the width costs nothing"
         );
+    }
+
+    #[test]
+    fn rejected_guesses_narrow_the_width_before_the_credit_is_gone() {
+        let mut width = DraftWidth::new(1_000);
+        for _ in 0..1_000 {
+            width.observe(&plain(None));
+        }
+        let mut widths = Vec::new();
+        while widths.last() != Some(&0) && widths.len() < 100 {
+            let carried = width.width(8, 16);
+            widths.push(carried);
+            width.observe(&SweepCost {
+                carried,
+                expert_read_bytes: 1_000 + 600 * carried as u64,
+                ..plain(None)
+            });
+        }
+        assert!(
+            widths.is_sorted_by(|wider, narrower| wider >= narrower),
+            "{widths:?}"
+        );
+        assert!((2..20).contains(&widths.len()), "{widths:?}");
+        assert!(width.ledger().credit_bytes() > 50_000);
     }
 
     #[test]

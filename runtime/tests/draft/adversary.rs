@@ -68,7 +68,7 @@ impl Run {
     fn draw(&mut self, below: u64) -> u64 {
         self.drawn += 1;
         let [word, ..] = philox4x32([self.drawn, 0, 0, 0], [self.seed, 0]);
-        u64::from(word) * below >> 32
+        (u64::from(word) * below) >> 32
     }
 
     fn share_of(&mut self, bytes: u64, share: u64) -> u64 {

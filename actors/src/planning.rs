@@ -5,6 +5,7 @@ use k3_config::{
     WorkspaceShape, plan,
 };
 use k3_models::WorkspaceSize;
+use k3_runtime::scheduler::guessing_bytes;
 
 /// An allowance for code, stacks, runtime and the allocator's slack. A whole
 /// run of a tiny checkpoint peaks far below it (its report says where); the
@@ -76,7 +77,9 @@ pub fn plan_run(
                 workers: inputs.workers,
             };
             let held = step.saturating_mul(inputs.sequences);
-            sized(shape, held).saturating_sub(sized(shape, 0))
+            let log = sized(shape, held).saturating_sub(sized(shape, 0));
+            let lookup = guessing_bytes(count(inputs.context_positions));
+            log.saturating_add(lookup.saturating_mul(inputs.sequences))
         }
     };
     let workspace = |shape| sized(shape, 0);

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use k3_io::ReadLease;
 use k3_models::{BlockIndex, ExpertDemand, ExpertKey, Sweep};
-use k3_runtime::{RunError, WeightSource};
+use k3_runtime::{ReadBytes, RunError, WeightSource};
 
 use crate::cache::{ExpertCounts, ExpertHandle, ExpertLease};
 use crate::error::ActorError;
@@ -129,9 +129,13 @@ impl WeightSource for StreamingSource {
         Ok(lease.map(|lease| (lease.key(), StreamLease::Expert(lease))))
     }
 
-    fn sweep_read_bytes(&self) -> u64 {
+    fn sweep_read_bytes(&self) -> ReadBytes {
         let reads = self.sweep_reads();
-        reads.trunk.read_bytes + reads.experts.read_bytes + reads.row_bytes
+        ReadBytes {
+            trunk_bytes: reads.trunk.read_bytes,
+            expert_bytes: reads.experts.read_bytes,
+            row_bytes: reads.row_bytes,
+        }
     }
 
     fn lookahead_count(&self) -> usize {

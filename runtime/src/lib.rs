@@ -14,6 +14,7 @@
 //! | [`placement`] | which processor each of them runs on |
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
 //! | [`scheduler`] | many sequences, one walk: who takes part in which sweep |
+//! | [`draft`](mod@draft) | guesses of the tokens to come, and how many a sweep carries |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
 //! | [`ladder`] | the same run at several budgets, held to each |
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+pub mod draft;
 pub mod error;
 pub mod forward;
 pub mod ladder;
@@ -56,5 +58,5 @@ pub use resident::ResidentSource;
 pub use sampler::{SampleError, Sampler, SamplingSettings};
 pub use scheduler::{GenerateRequest, Scheduler, SchedulerSettings};
 pub use session::{POSITIONS_MAX, Session, SessionBytes, SessionSettings};
-pub use source::WeightSource;
+pub use source::{ReadBytes, WeightSource};
 pub use trunk::{Checksums, Trunk, TrunkChecks};

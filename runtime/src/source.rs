@@ -6,6 +6,25 @@ use k3_models::{BlockIndex, ExpertDemand, ExpertKey, Sweep};
 
 use crate::error::RunError;
 
+/// Payload bytes that a sweep read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadBytes {
+    /// Of trunk blocks.
+    pub trunk_bytes: u64,
+    /// Of experts.
+    pub expert_bytes: u64,
+    /// Of embedding rows.
+    pub row_bytes: u64,
+}
+
+impl ReadBytes {
+    /// All of them.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.trunk_bytes + self.expert_bytes + self.row_bytes
+    }
+}
+
 /// Hands out weights in the order of a sweep's program.
 ///
 /// A lease is the right to read its bytes: their memory is not reused while
@@ -54,10 +73,10 @@ pub trait WeightSource {
     /// A failed read.
     fn next_expert(&mut self) -> Result<Option<(ExpertKey, Self::Lease<'_>)>, RunError>;
 
-    /// Payload bytes read for the sweep at hand, or the last one; 0, the
+    /// Payload bytes read for the sweep at hand, or the last one; none, the
     /// default, where nothing is read after the start.
-    fn sweep_read_bytes(&self) -> u64 {
-        0
+    fn sweep_read_bytes(&self) -> ReadBytes {
+        ReadBytes::default()
     }
 
     /// Experts of the next layer that are worth a guess for each position of the

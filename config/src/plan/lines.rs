@@ -99,9 +99,9 @@ pub(super) fn fixed_needs(
         LineKind::SpeculationLog,
         request.speculation_log_bytes,
         if request.speculation_log_bytes == 0 {
-            "no drafts"
+            "no guesses"
         } else {
-            "to take drafts back"
+            "to guess, and to take guesses back"
         },
     ));
     needs.push(Need::new(

@@ -13,6 +13,7 @@
 //! | [`request`] | what is asked for, and how it is called off |
 //! | [`event`] | what becomes of it |
 //! | `sequence` | one choice of a request, from prompt to last token |
+//! | `guessing` | what a sequence guesses, and what it learns from it |
 //! | `forming` | positions of the next sweep |
 //! | `attribution` | whose bytes a shared read was |
 //! | `step` | one sweep and what follows from it |
@@ -30,6 +31,7 @@
 mod attribution;
 pub mod event;
 mod forming;
+mod guessing;
 pub mod request;
 mod sequence;
 pub mod settings;
@@ -38,6 +40,7 @@ mod step;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use k3_config::ModelFootprint;
 use k3_models::{ModelFamily, SequenceState as _, Workers as _};
 
 use crate::forward::{Cancel, SweepProgress};
@@ -46,13 +49,21 @@ use crate::session::SessionCounts;
 use crate::source::WeightSource;
 
 pub use event::{Ended, Event, FinishReason, RequestCounts, Update};
+pub use guessing::guessing_bytes;
 pub use request::{
     Choice, GenerateRequest, PromptRows, RefusalReason, Refused, RequestId, TokenWatch,
 };
 pub use settings::{SchedulerBytes, SchedulerSettings};
 pub use step::StepReport;
 
+use guessing::Guessing;
 use sequence::Sequence;
+
+/// The experts of one position and its embedding row, if none is in memory.
+fn guess_bytes_max(footprint: &ModelFootprint) -> u64 {
+    let picks = u64::from(footprint.moe_layer_count) * u64::from(footprint.experts_per_token);
+    picks.saturating_mul(footprint.expert_bytes)
+}
 
 /// A request that waits for its states.
 struct Waiting {
@@ -78,6 +89,8 @@ pub struct Scheduler<'a, M: ModelFamily, S: WeightSource> {
     counts: SessionCounts,
     trace: Option<Vec<(u16, u16)>>,
     progress: Arc<SweepProgress>,
+    /// Bytes that one more position can have read at most.
+    guess_bytes_max: u64,
 }
 
 impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
@@ -113,6 +126,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             counts: SessionCounts::default(),
             trace: None,
             progress: Arc::default(),
+            guess_bytes_max: guess_bytes_max(&model.footprint()),
         }
     }
 
@@ -212,7 +226,10 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         for &slot in &slots {
             self.states[slot].reset();
         }
-        let sequences = Sequence::of_request(id, request, &slots);
+        let may_guess = self.settings.guesses_max > 0 && request.may_guess;
+        let (context, bytes) = (self.settings.context_positions, self.guess_bytes_max);
+        let guessing = || may_guess.then(|| Guessing::new(context, bytes));
+        let sequences = Sequence::of_request(id, request, &slots, guessing);
         for sequence in sequences {
             if sequence.is_leader() {
                 events.push(sequence.event(Update::Admitted {

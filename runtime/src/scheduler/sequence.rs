@@ -7,10 +7,12 @@ use k3_models::{Advance, LogitRows, Segment};
 
 use super::event::{Ended, Event, FinishReason, RequestCounts, Update};
 use super::forming::Ready;
+use super::guessing::Guessing;
 use super::request::{GenerateRequest, PromptRows, RequestId, TokenWatch};
 use crate::error::RunError;
 use crate::forward::Cancel;
 use crate::sampler::Sampler;
+use crate::source::ReadBytes;
 
 /// What all choices of a request have in common.
 struct Common {
@@ -18,7 +20,6 @@ struct Common {
     prompt_len: usize,
     gen_count: usize,
     stop_ids: Vec<u32>,
-    may_guess: bool,
     prompt_rows: PromptRows,
     token_rows: bool,
     deadline: Option<Instant>,
@@ -53,6 +54,8 @@ pub(super) struct Sequence {
     taken: usize,
     /// Behind the pending token in the sweep at hand.
     guesses: Vec<u32>,
+    /// Where they come from; `None` for a sequence that never guesses.
+    guessing: Option<Guessing>,
     sampler: Sampler,
     watch: Option<Box<dyn TokenWatch>>,
     counts: RequestCounts,
@@ -72,18 +75,18 @@ pub(super) struct Outcome<'a> {
 
 impl Sequence {
     /// The choices of `request`, one for each of `slots`; the first reads the
-    /// prompt.
+    /// prompt. `guessing` makes what each guesses with.
     pub(super) fn of_request(
         id: RequestId,
         request: GenerateRequest,
         slots: &[usize],
+        guessing: impl Fn() -> Option<Guessing>,
     ) -> Vec<Self> {
         let common = Arc::new(Common {
             id,
             prompt_len: request.prompt_ids.len(),
             gen_count: request.gen_count,
             stop_ids: request.stop_ids,
-            may_guess: request.may_guess,
             prompt_rows: request.prompt_rows,
             token_rows: request.token_rows,
             deadline: request.deadline,
@@ -104,6 +107,7 @@ impl Sequence {
             tokens: request.prompt_ids.clone(),
             taken: 0,
             guesses: Vec::new(),
+            guessing: guessing(),
             sampler: Sampler::new(request.sampling).expect("checked when it was submitted"),
             watch: choice.watch,
             counts: RequestCounts::default(),
@@ -183,6 +187,27 @@ impl Sequence {
     /// Whether anything but the end of a sweep can make it leave.
     pub(super) fn leaves(&self) -> (Cancel, Option<Instant>) {
         (self.common.cancel.clone(), self.common.deadline)
+    }
+
+    /// Guesses what follows the pending token, `limit` tokens at most and never
+    /// more than could be drawn.
+    pub(super) fn guess(&mut self, limit: usize) {
+        self.guesses.clear();
+        let (Phase::Generates, Some(guessing)) = (self.phase, &mut self.guessing) else {
+            return;
+        };
+        let drawn = self.tokens.len() - self.common.prompt_len;
+        let left = self.common.gen_count - drawn;
+        let guesses = guessing.guess(&self.tokens, limit.min(left - 1));
+        self.guesses.extend_from_slice(guesses);
+    }
+
+    /// Learns from the step whose tokens have just been drawn.
+    pub(super) fn learn(&mut self, drawn: usize, share: ReadBytes) {
+        if let Some(guessing) = &mut self.guessing {
+            let first = self.tokens.len() - drawn;
+            guessing.learn(&self.tokens[first..], share);
+        }
     }
 
     /// Its segment of a sweep, of `positions` positions.
@@ -292,6 +317,8 @@ impl Sequence {
             Some((at, error)) => (at, Some(error)),
             None => (usize::MAX, None),
         };
+        // Before the draws: one of them may be the last event.
+        self.counts.guessed += guesses.len() as u64;
         let mut counted = 0;
         for (index, row) in rows.chunks_exact(vocab).enumerate() {
             if index == fault_at {
@@ -303,10 +330,9 @@ impl Sequence {
             if drawn.is_none() || drawn != guesses.get(index).copied() {
                 break;
             }
+            self.counts.accepted += 1;
         }
         self.taken += counted;
-        self.counts.guessed += guesses.len() as u64;
-        self.counts.accepted += counted.saturating_sub(1) as u64;
         counted
     }
 

@@ -2,6 +2,7 @@
 
 use k3_models::{ModelFamily, WorkspaceSize};
 
+use super::guessing::guessing_bytes;
 use crate::error::RunError;
 use crate::session::{POSITIONS_MAX, SessionBytes};
 
@@ -32,7 +33,7 @@ pub struct SchedulerBytes {
     pub state_bytes: u64,
     /// Activations and logits of one sweep.
     pub workspace_bytes: u64,
-    /// What it takes to take guesses back.
+    /// What it takes to make guesses and to take them back.
     pub log_bytes: u64,
 }
 
@@ -92,8 +93,19 @@ impl SchedulerSettings {
         Ok(SchedulerBytes {
             state_bytes: state_bytes.saturating_mul(self.sequences_max as u64),
             workspace_bytes,
-            log_bytes: model.workspace_bytes(&size).saturating_sub(workspace_bytes),
+            log_bytes: model
+                .workspace_bytes(&size)
+                .saturating_sub(workspace_bytes)
+                .saturating_add(self.lookup_bytes()),
         })
+    }
+
+    /// What it takes to find guesses.
+    fn lookup_bytes(&self) -> u64 {
+        match self.guesses_max {
+            0 => 0,
+            _ => guessing_bytes(self.context_positions) * self.sequences_max as u64,
+        }
     }
 
     /// Positions of one sequence that generates: its pending token and guesses.

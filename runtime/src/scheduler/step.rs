@@ -12,7 +12,7 @@ use super::sequence::{Outcome, Sequence};
 use super::{Scheduler, Waiting};
 use crate::error::RunError;
 use crate::forward::{Cancel, StopSignal, SweepCounts, SweepObserver, SweepProgress, forward};
-use crate::source::WeightSource;
+use crate::source::{ReadBytes, WeightSource};
 
 /// What one sweep was for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct StepReport {
     /// What was consumed; nothing is known of a sweep that failed.
     pub counts: SweepCounts,
     /// Payload bytes read.
-    pub read_bytes: u64,
+    pub read: ReadBytes,
 }
 
 /// One sequence's part in the sweep at hand.
@@ -92,6 +92,9 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
         }
         self.dismiss(events);
         self.admit(events);
+        for sequence in &mut self.running {
+            sequence.guess(self.settings.guesses_max);
+        }
         let participants = self.participants();
         if participants.is_empty() {
             return Ok(None);
@@ -189,14 +192,14 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
             &stop,
         );
         drop(entered);
-        let read_bytes = self.source.sweep_read_bytes();
+        let read = self.source.sweep_read_bytes();
         let (finished, counts) = match ended {
             Ok(ended) => ended,
             Err(RunError::Cancelled) if self.cancel.is_requested() => {
                 return self.end_all(events).map(|_| report);
             }
             Err(error) => {
-                attribute(&mut self.running, participants, read_bytes);
+                attribute(&mut self.running, participants, read);
                 abandon(&mut self.running, participants, error, events);
                 return Ok(report);
             }
@@ -205,8 +208,8 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
             trace.extend(picks);
         }
         self.counts.add(sweep.position_count(), &counts);
-        (report.counts, report.read_bytes) = (counts, read_bytes);
-        attribute(&mut self.running, participants, read_bytes);
+        (report.counts, report.read) = (counts, read);
+        let shares = attribute(&mut self.running, participants, read);
         let vocab = self.model.vocab_size();
         let taken = take_rows(
             &mut self.running,
@@ -216,6 +219,11 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
             finished.faults,
             events,
         );
+        for ((part, taken), share) in participants.iter().zip(&taken).zip(shares) {
+            if let Taken::Guesses(drawn) = taken {
+                self.running[part.index].learn(*drawn, share);
+            }
+        }
         self.settle(participants, &taken, &mut report, events);
         self.forsake(events);
         Ok(report)
@@ -348,8 +356,12 @@ fn take_rows(
     taken.collect()
 }
 
-/// Counts the sweep for every participant, with its share of what was read.
-fn attribute(running: &mut [Sequence], participants: &[Participant], read_bytes: u64) {
+/// Counts the sweep for every participant; its share of what was read.
+fn attribute(
+    running: &mut [Sequence],
+    participants: &[Participant],
+    read: ReadBytes,
+) -> Vec<ReadBytes> {
     let parts: Vec<Part> = participants
         .iter()
         .map(|part| Part {
@@ -357,13 +369,22 @@ fn attribute(running: &mut [Sequence], participants: &[Participant], read_bytes:
             positions: part.positions as u64,
         })
         .collect();
-    for (part, bytes) in participants.iter().zip(shares(read_bytes, &parts)) {
+    let [trunk, experts, rows] =
+        [read.trunk_bytes, read.expert_bytes, read.row_bytes].map(|bytes| shares(bytes, &parts));
+    let each = participants.iter().enumerate().map(|(index, part)| {
+        let share = ReadBytes {
+            trunk_bytes: trunk[index],
+            expert_bytes: experts[index],
+            row_bytes: rows[index],
+        };
         running[part.index].count(|counts| {
             counts.sweeps += 1;
             counts.positions += part.positions as u64;
-            counts.read_bytes += bytes;
+            counts.read_bytes += share.total_bytes();
         });
-    }
+        share
+    });
+    each.collect()
 }
 
 /// Ends everybody whose state the failed sweep has touched, and those who wait

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use k3_demo::DemoError;
 use k3_pack::PackError;
 
-use crate::cli::args::{GenerateArgs, GenerationArgs, PromptArgs};
+use crate::cli::args::{GenerateArgs, GenerationArgs, PromptArgs, SamplingArgs};
 use crate::commands::named_model;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -130,13 +130,13 @@ pub(crate) fn fill(prompt: &mut PromptArgs, generation: &mut GenerationArgs) {
         return;
     }
     generation.gen_count.get_or_insert(GEN_COUNT);
-    let GenerationArgs {
+    let SamplingArgs {
         temperature,
         top_k,
         top_p,
         min_p,
         ..
-    } = generation;
+    } = &mut generation.sampling;
     if temperature.is_none() && top_k.is_none() && top_p.is_none() && min_p.is_none() {
         *temperature = Some(TEMPERATURE);
         *top_p = Some(TOP_P);
@@ -161,7 +161,7 @@ fn is_open(prompt: &PromptArgs) -> bool {
 /// What to do after a first run.
 pub(crate) fn next_steps() -> String {
     let steps = [
-        ("k3 demo ladder", "the same text in less and less memory"),
+        ("k3 demo ladder", "the same text in more and more memory"),
         (
             "k3 --prompt 'It was'",
             "another beginning; --seed 2, another end",

@@ -415,6 +415,32 @@ pub(crate) enum CliError {
         /// What is wrong; never what it holds.
         reason: &'static str,
     },
+    /// Lines of a batch that cannot be run.
+    #[error("{path}: {count} of the lines cannot be run as they are\n{}", faults.join("\n"))]
+    BatchLines {
+        /// The input.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// What is wrong with the first of them.
+        faults: Vec<String>,
+    },
+    /// A batch of nothing.
+    #[error("{path}: no prompt in here")]
+    BatchEmpty {
+        /// The input.
+        path: PathBuf,
+    },
+    /// An output of a batch that cannot be gone on with.
+    #[error("{path}: {what}")]
+    BatchOutput {
+        /// The output.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// What to do about it.
+        way_out: &'static str,
+    },
     /// Stopped by the user; what there is stays.
     #[error("interrupted: {0}")]
     KeptInterrupted(String),
@@ -534,6 +560,11 @@ impl CliError {
                  --limits none to measure without limits"
                     .to_owned()
             }
+            Self::BatchLines { .. } => {
+                "mend these lines, or take them out; `k3 batch --help` has the form".to_owned()
+            }
+            Self::BatchEmpty { .. } => "write one JSON object on each line".to_owned(),
+            Self::BatchOutput { way_out, .. } => (*way_out).to_owned(),
             Self::BadPath { .. } => "name what is there, or leave it out".to_owned(),
             Self::TrunkBlockBytes { .. } => {
                 "leave it out, or pack the trunk with that --block-bytes".to_owned()

@@ -94,6 +94,7 @@ fn run(arguments: &Cli) -> Result<Exit, CliError> {
         Some(Command::Repair(args)) => commands::integrity::repair::run(args),
         Some(Command::Replay(args)) => commands::replay::run(args),
         Some(Command::Ladder(args)) => commands::ladder::run(args),
+        Some(Command::Batch(args)) => commands::batch::run(args),
         Some(Command::Demo(args)) => commands::demo::run(args),
         Some(Command::Bench(args)) => commands::bench::run(args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(args),

@@ -14,6 +14,7 @@
 //! | `prefault` | the helper that touches memory ahead of the reads |
 //! | `room` | whether that memory is still there |
 //! | [`supervisor`] | ordered start and stop |
+//! | [`scheduler`] | requests from any thread, run on one |
 //! | [`mod@bench`] | what all of it achieves, against what it is made of |
 //!
 //! # Invariants
@@ -36,6 +37,7 @@ pub mod planning;
 mod prefault;
 mod room;
 mod rows;
+pub mod scheduler;
 pub mod sim;
 pub mod source;
 pub mod supervisor;

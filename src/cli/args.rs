@@ -194,28 +194,9 @@ pub(crate) struct GenerationArgs {
     #[arg(short = 'n', long = "gen", value_name = "N", value_parser = values::count(0, POSITIONS_MAX), allow_negative_numbers = true)]
     pub gen_count: Option<u64>,
 
-    /// Temperature; 0 takes the likeliest token [default: 0]
-    #[arg(long, value_name = "T", value_parser = values::decimal::<f32>, allow_negative_numbers = true)]
-    pub temperature: Option<f32>,
-
-    /// Sample among the K likeliest; 0 for all [default: 0]
-    #[arg(long, value_name = "K", value_parser = values::count(0, POSITIONS_MAX), allow_negative_numbers = true)]
-    pub top_k: Option<u64>,
-
-    /// Sample among the likeliest with this share [default: 1]
-    #[arg(long, value_name = "P", value_parser = values::decimal::<f64>, allow_negative_numbers = true)]
-    pub top_p: Option<f64>,
-
-    /// Drop what is below P times the likeliest [default: 0]
-    #[arg(long, value_name = "P", value_parser = values::decimal::<f32>, allow_negative_numbers = true)]
-    pub min_p: Option<f32>,
-
-    /// Key of the random numbers [default: 0]
-    ///
-    /// The same checkpoint, prompt, settings and seed give the same tokens on
-    /// every machine.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub seed: Option<u64>,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
 
     /// Go on after a token that ends the message
     ///
@@ -241,6 +222,34 @@ pub(crate) struct GenerationArgs {
     /// The default; accepted for users of other engines
     #[arg(long, conflicts_with = "recompute")]
     pub incremental: bool,
+}
+
+/// How tokens are chosen.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Generation")]
+pub(crate) struct SamplingArgs {
+    /// Temperature; 0 takes the likeliest token [default: 0]
+    #[arg(long, value_name = "T", value_parser = values::decimal::<f32>, allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
+
+    /// Sample among the K likeliest; 0 for all [default: 0]
+    #[arg(long, value_name = "K", value_parser = values::count(0, POSITIONS_MAX), allow_negative_numbers = true)]
+    pub top_k: Option<u64>,
+
+    /// Sample among the likeliest with this share [default: 1]
+    #[arg(long, value_name = "P", value_parser = values::decimal::<f64>, allow_negative_numbers = true)]
+    pub top_p: Option<f64>,
+
+    /// Drop what is below P times the likeliest [default: 0]
+    #[arg(long, value_name = "P", value_parser = values::decimal::<f32>, allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+
+    /// Key of the random numbers [default: 0]
+    ///
+    /// The same checkpoint, prompt, settings and seed give the same tokens on
+    /// every machine.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<u64>,
 }
 
 /// How to compute. Only `attention` can change a bit of the result.

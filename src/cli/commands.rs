@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
 use super::args::{DRAFT_MAX, POSITIONS_MAX, SEQUENCES_MAX, THREADS_MAX};
+use super::batch::{self, BatchArgs};
 use super::bench::BenchArgs;
 use super::demo::DemoArgs;
 use super::integrity::{self, FetchArgs, RepairArgs, VerifyArgs};
@@ -22,7 +23,10 @@ pub(crate) enum Command {
     /// Show what a run would reserve and read
     #[command(long_about = help::PLAN_ABOUT, after_help = help::PLAN_EXAMPLES)]
     Plan(PlanArgs),
-    /// Run the built-in model in less and less memory
+    /// Continue many prompts, as many at a time as pays
+    #[command(long_about = batch::BATCH_ABOUT, after_help = batch::BATCH_EXAMPLES)]
+    Batch(Box<BatchArgs>),
+    /// Run the built-in model in more and more memory
     Demo(DemoArgs),
     /// Examine this machine: what fits, how fast, what is amiss
     #[command(long_about = help::DOCTOR_ABOUT, after_help = help::DOCTOR_EXAMPLES)]

@@ -16,7 +16,7 @@ pub(crate) struct DemoArgs {
 /// What there is to do with it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DemoCommand {
-    /// Run it in less and less memory and compare
+    /// Run it in more and more memory and compare
     #[command(long_about = help::DEMO_LADDER_ABOUT, after_help = help::DEMO_LADDER_EXAMPLES)]
     Ladder(DemoLadderArgs),
     /// Unpack it and print its directory

@@ -99,7 +99,7 @@ Examples:
   k3 plan /disk1/k3 --memory 32G --disk-gbps 6.5 --json";
 
 pub(super) const DEMO_LADDER_ABOUT: &str = "\
-Run the built-in model in less and less memory and compare.
+Run the built-in model in more and more memory and compare.
 
 The same text with a tenth, two fifths and all of the trunk and of the experts
 in memory, first from the checkpoint as released, then from a packed trunk. A

@@ -1,6 +1,7 @@
 //! The command line: what is accepted, and nothing of what is done.
 
 pub(crate) mod args;
+pub(crate) mod batch;
 pub(crate) mod bench;
 pub(crate) mod commands;
 pub(crate) mod demo;

@@ -1,5 +1,6 @@
 //! What the commands do.
 
+pub(crate) mod batch;
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod completions;
@@ -28,7 +29,8 @@ use crate::settings;
 /// Environment variable that names the checkpoint.
 pub(crate) const MODEL_VARIABLE: &str = "K3_MODEL";
 /// Commands whose name may be mistyped into MODEL.
-const COMMAND_NAMES: [&str; 17] = [
+const COMMAND_NAMES: [&str; 18] = [
+    "batch",
     "plan",
     "demo",
     "doctor",

@@ -20,6 +20,10 @@ pub struct Prediction {
     pub expert_bytes_per_token: u64,
     /// One row of the embedding table.
     pub embedding_row_bytes: u64,
+    /// Experts of a layer; 0 for a model without experts.
+    pub experts_per_layer: u32,
+    /// Experts that a position picks in a layer.
+    pub experts_per_token: u32,
 }
 
 impl Prediction {
@@ -41,6 +45,8 @@ impl Prediction {
                 expert_bytes(footprint)
             },
             embedding_row_bytes: footprint.embedding_row_bytes,
+            experts_per_layer: footprint.experts_per_layer,
+            experts_per_token: footprint.experts_per_token,
         };
         assert!(prediction.head_bytes_per_sweep <= prediction.trunk_bytes_per_sweep);
         prediction
@@ -62,6 +68,28 @@ impl Prediction {
         let others = self.trunk_bytes_per_sweep as f64 + self.embedding_row_bytes as f64;
         assert!(experts >= 0.0 && others >= 0.0);
         others + experts
+    }
+
+    /// Bytes of one token when `positions` of them share each sweep, if no expert
+    /// is in memory and each position picks its experts for itself: a layer with
+    /// E of them, of which a position picks k, is then asked for
+    /// E (1 - (1 - k/E)^positions) different ones.
+    ///
+    /// # Panics
+    ///
+    /// If there is no position.
+    #[must_use]
+    pub fn bytes_per_token_of(&self, positions: u64) -> f64 {
+        assert!(positions > 0, "a sweep has a position");
+        let count = positions as f64;
+        let experts = f64::from(self.experts_per_layer).max(1.0);
+        let picks = f64::from(self.experts_per_token).min(experts);
+        let left_out = i32::try_from(positions).unwrap_or(i32::MAX);
+        let union = experts * (1.0 - (1.0 - picks / experts).powi(left_out));
+        // Of one position's experts: the union holds this many times as many.
+        let times = if picks > 0.0 { union / picks } else { 0.0 };
+        let shared = self.trunk_bytes_per_sweep as f64 + times * self.expert_bytes_per_token as f64;
+        shared / count + self.embedding_row_bytes as f64
     }
 
     /// Seconds the disk needs for one generated token, at

@@ -57,7 +57,8 @@ pub struct Ended {
 
 impl Ended {
     /// Before anything was computed.
-    pub(super) fn early(reason: FinishReason) -> Self {
+    #[must_use]
+    pub fn early(reason: FinishReason) -> Self {
         Self {
             reason,
             counts: RequestCounts::default(),

@@ -113,8 +113,9 @@ impl GenerateRequest {
         is_late.then_some(FinishReason::Deadline)
     }
 
-    /// Why it could never run.
-    pub(super) fn refusal(
+    /// Why it could never run on a scheduler of `settings` over `vocab_size` ids.
+    #[must_use]
+    pub fn refusal(
         &self,
         settings: &SchedulerSettings,
         vocab_size: usize,
@@ -191,6 +192,9 @@ pub enum RefusalReason {
     /// A setting outside its range.
     #[error("{0}")]
     Sampling(String),
+    /// Nobody runs requests any more.
+    #[error("the scheduler has stopped")]
+    Stopped,
     /// Too many wait already.
     #[error("{queue_max} requests are waiting already; try again later")]
     QueueFull {

@@ -126,7 +126,7 @@ fn base(args: &DemoLadderArgs, model: &Path) -> Result<GenerateArgs, CliError> {
     let mut base = Cli::parse_from(["k3"]).generate;
     base.prompt.prompt.clone_from(&args.prompt);
     base.generation.gen_count = args.gen_count;
-    base.generation.seed = args.seed;
+    base.generation.sampling.seed = args.seed;
     base.reading.no_disk_probe = true;
     demo::fill(&mut base.prompt, &mut base.generation);
     base.model.model = Some(model.to_owned());

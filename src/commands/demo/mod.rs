@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`ladder`] | the same run in less and less memory |
+//! | [`ladder`] | the same run in more and more memory |
 //! | [`show`] | the same, to read |
 
 mod ladder;

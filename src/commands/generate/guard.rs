@@ -9,7 +9,9 @@ use k3_io::{CONFIG_NAME, INDEX_NAME, VOCABULARY_NAME};
 use k3_runtime::{Checkpoint, Trunk};
 
 use super::request::Request;
-use crate::cli::args::{GenerateArgs, OutputArgs};
+use crate::cli::args::{GenerateArgs, ModelArgs, OutputArgs};
+use crate::cli::memory::MemoryArgs;
+use crate::commands::running::setup::Setup;
 use crate::error::CliError;
 use crate::settings;
 use crate::vocabulary::SPECIALS_FILE;
@@ -34,16 +36,17 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Everything that `request` has been read from or will read.
-    pub(super) fn of(request: &Request, args: &GenerateArgs) -> Self {
-        let roots = [&request.setup.settings.root, &request.setup.settings.trunk]
+    /// Everything that a run of `setup` has been read from or will read, but for
+    /// its prompts. `model` and `memory` are what it was made from.
+    pub(crate) fn of_setup(setup: &Setup, model: &ModelArgs, memory: &MemoryArgs) -> Self {
+        let roots = [&setup.settings.root, &setup.settings.trunk]
             .into_iter()
             .flatten();
         let roots = roots.flat_map(|roots| roots.value.0.iter().cloned());
-        let mut directories = vec![request.setup.model_dir.clone()];
+        let mut directories = vec![setup.model_dir.clone()];
         directories.extend(roots);
-        let mut files = weights(&request.setup.checkpoint);
-        if let Some(place) = &request.setup.settings.tokenizer {
+        let mut files = weights(&setup.checkpoint);
+        if let Some(place) = &setup.settings.tokenizer {
             let directory = if place.value.is_dir() {
                 Some(place.value.as_path())
             } else {
@@ -55,28 +58,26 @@ impl Inputs {
         for directory in &directories {
             files.extend(parts_of(directory).map(|part| ("a file of the checkpoint", part)));
         }
-        let named = [
-            ("the configuration", args.model.config.clone()),
-            ("the prompt", args.prompt.prompt_file.clone()),
-            ("the token ids", args.prompt.ids_file.clone()),
-            (
-                "the settings",
-                settings::file(args.memory.settings.as_deref()),
-            ),
-        ];
-        let named = named
-            .into_iter()
-            .filter_map(|(what, path)| Some((what, path?)));
-        files.extend(named.map(|(what, path)| match path.to_str() {
-            Some("-") => (what, PathBuf::from("/dev/stdin")),
-            _ => (what, path),
-        }));
-        Self { files, directories }
+        let settings = settings::file(memory.settings.as_deref());
+        let inputs = Self { files, directories };
+        let inputs = inputs.and("the configuration", model.config.clone());
+        inputs.and("the settings", settings)
+    }
+
+    /// And the prompt of `args`.
+    pub(super) fn of(request: &Request, args: &GenerateArgs) -> Self {
+        let (model, memory, prompt) = (&args.model, &args.memory, &args.prompt);
+        let inputs = Self::of_setup(&request.setup, model, memory);
+        let inputs = inputs.and("the prompt", prompt.prompt_file.clone());
+        inputs.and("the token ids", prompt.ids_file.clone())
     }
 
     /// And `path`, if there is one: `what` it is.
     pub(crate) fn and(mut self, what: &'static str, path: Option<PathBuf>) -> Self {
-        self.files.extend(path.map(|path| (what, path)));
+        self.files.extend(path.map(|path| match path.to_str() {
+            Some("-") => (what, PathBuf::from("/dev/stdin")),
+            _ => (what, path),
+        }));
         self
     }
 
@@ -144,6 +145,18 @@ pub(super) fn check(args: &OutputArgs, inputs: &Inputs) -> Result<(), CliError> 
     let given = named
         .into_iter()
         .filter_map(|(option, path)| Some((option, path.as_deref()?)));
+    check_all(given, inputs)
+}
+
+/// The same for outputs that options, or arguments, name.
+///
+/// # Errors
+///
+/// As [`check`].
+pub(crate) fn check_all<'a>(
+    given: impl Iterator<Item = (&'static str, &'a Path)>,
+    inputs: &Inputs,
+) -> Result<(), CliError> {
     let mut taken: Vec<_> = STREAMS
         .iter()
         .filter_map(|(what, path)| Some((*what, Place::of(Path::new(path))?)))

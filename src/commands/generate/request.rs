@@ -7,7 +7,7 @@ use k3_runtime::SamplingSettings;
 use k3_tokenizer::{Mode, Tokenizer};
 
 use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs};
-use crate::commands::running::setup::{Setup, SetupArgs};
+use crate::commands::running::setup::{Setup, SetupArgs, sampling, size};
 use crate::error::CliError;
 use crate::inputs::{GivenIds, given_ids, read_text};
 
@@ -44,7 +44,7 @@ impl Request {
     ///
     /// The first thing that cannot be done as asked.
     pub(super) fn resolve(args: &GenerateArgs) -> Result<Self, CliError> {
-        let sampling = sampling(&args.generation);
+        let sampling = sampling(&args.generation.sampling);
         sampling.validate()?;
         let given = Given::read(&args.prompt)?;
         let common = SetupArgs {
@@ -140,27 +140,16 @@ fn positions(
     Ok(prompt + generated)
 }
 
-fn sampling(args: &GenerationArgs) -> SamplingSettings {
-    let default = SamplingSettings::default();
-    SamplingSettings {
-        temperature: args.temperature.unwrap_or(default.temperature),
-        top_k: args.top_k.map_or(default.top_k, size),
-        top_p: args.top_p.unwrap_or(default.top_p),
-        min_p: args.min_p.unwrap_or(default.min_p),
-        seed: args.seed.unwrap_or(default.seed),
-    }
-}
-
 fn notes(args: &GenerationArgs, sampling: &SamplingSettings) -> Vec<String> {
     let mut notes = Vec::new();
     if args.incremental {
         notes.push("--incremental is the default; --recompute is the other way".to_owned());
     }
     let given = [
-        ("--top-k", args.top_k.is_some()),
-        ("--top-p", args.top_p.is_some()),
-        ("--min-p", args.min_p.is_some()),
-        ("--seed", args.seed.is_some()),
+        ("--top-k", args.sampling.top_k.is_some()),
+        ("--top-p", args.sampling.top_p.is_some()),
+        ("--min-p", args.sampling.min_p.is_some()),
+        ("--seed", args.sampling.seed.is_some()),
     ];
     let idle: Vec<_> = given
         .into_iter()
@@ -174,9 +163,4 @@ fn notes(args: &GenerationArgs, sampling: &SamplingSettings) -> Vec<String> {
         ));
     }
     notes
-}
-
-/// A count that parsers have bounded by 32 bits.
-fn size(count: u64) -> usize {
-    usize::try_from(count).expect("bounded by the parser")
 }

@@ -6,6 +6,7 @@ use k3_config::MemoryRequest;
 
 use crate::cli::args::{
     ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PlacementArgs, PromptArgs,
+    SamplingArgs,
 };
 use crate::cli::memory::{MemoryArgs, ReadingArgs};
 use crate::cli::metrics::MetricsArgs;
@@ -65,17 +66,20 @@ impl Argv {
     fn generation(&mut self, args: &GenerationArgs) {
         let GenerationArgs {
             gen_count,
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            seed,
+            sampling,
             ignore_eos,
             tf_check,
             recompute,
             incremental,
         } = args;
         self.shown("--gen", *gen_count);
+        let SamplingArgs {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed,
+        } = sampling;
         self.shown("--temperature", *temperature);
         self.shown("--top-k", *top_k);
         self.shown("--top-p", *top_p);

@@ -11,11 +11,12 @@ use k3_formats::TensorRef;
 use k3_kernels::{Isa, KernelSet};
 use k3_models::kimi_k3::{AttentionForm, KimiK3, KimiK3Layout};
 use k3_runtime::{
-    Cancel, Checkpoint, CheckpointPaths, Checksums, ResidentSource, RunError, SessionBytes,
+    Cancel, Checkpoint, CheckpointPaths, Checksums, ResidentSource, RunError, SamplingSettings,
+    SessionBytes,
 };
 use k3_tokenizer::Tokenizer;
 
-use crate::cli::args::{ExecutionArgs, ModelArgs};
+use crate::cli::args::{ExecutionArgs, ModelArgs, SamplingArgs};
 use crate::cli::memory::{MemoryArgs, ReadingArgs, positive};
 use crate::commands::model_path;
 use crate::error::CliError;
@@ -314,7 +315,19 @@ pub(crate) fn small(count: u64) -> u32 {
     u32::try_from(count).expect("bounded by the parser")
 }
 
+/// How tokens are chosen.
+pub(crate) fn sampling(args: &SamplingArgs) -> SamplingSettings {
+    let default = SamplingSettings::default();
+    SamplingSettings {
+        temperature: args.temperature.unwrap_or(default.temperature),
+        top_k: args.top_k.map_or(default.top_k, size),
+        top_p: args.top_p.unwrap_or(default.top_p),
+        min_p: args.min_p.unwrap_or(default.min_p),
+        seed: args.seed.unwrap_or(default.seed),
+    }
+}
+
 /// A count that parsers have bounded by 32 bits.
-fn size(count: u64) -> usize {
+pub(crate) fn size(count: u64) -> usize {
     usize::try_from(count).expect("bounded by the parser")
 }

@@ -1,0 +1,241 @@
+//! Many prompts, as many at a time as pays.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`input`] | the lines of the input, checked before a weight is read |
+//! | [`output`] | the lines of the output: what is there, and what is added |
+//! | [`width`] | how many prompts run at a time |
+//! | [`drive`] | from prompts to answers, sweep by sweep |
+//! | [`report`] | what the run tells about itself |
+
+mod drive;
+mod input;
+mod output;
+mod report;
+mod width;
+
+use std::time::Instant;
+
+use k3_config::SettingValues;
+use k3_models::kimi_k3::{KimiK3, NUMERICS_VERSION};
+use k3_runtime::report::{StreamingReport, TrunkReport};
+use k3_runtime::{Cancel, ComputePool, SamplingSettings, SchedulerSettings};
+
+use crate::cli::args::DEFAULT_GEN;
+use crate::cli::batch::BatchArgs;
+use crate::cli::memory::positive;
+use crate::commands::generate::guard::{self, Inputs};
+use crate::commands::running::exposed;
+use crate::commands::running::live::{Live, RunFacts};
+use crate::commands::running::setup::{Setup, SetupArgs, load_resident, sampling, size};
+use crate::commands::running::streaming::Streaming;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::inputs::read_text;
+use crate::interrupt;
+use crate::metrics::Metrics;
+use crate::output_file::OutputFile;
+use crate::planning;
+use drive::{Drive, Driven};
+use input::{Defaults, Prompt};
+use output::{Binding, Output};
+use report::BatchReport;
+
+/// Answers every line.
+///
+/// # Errors
+///
+/// Whatever is refused before the first sweep, and what ends the run.
+pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
+    let started = Instant::now();
+    let sampling = sampling(&args.sampling);
+    sampling.validate()?;
+    let text = read_text(&args.input)?;
+    let setup = open(args)?;
+    let prompts = prompts(args, &setup, sampling, &text)?;
+    drop(text);
+    refuse_inputs(args, &setup)?;
+    let layers = setup
+        .layers
+        .unwrap_or(setup.checkpoint.config().num_hidden_layers);
+    let stop_ids = if args.ignore_eos {
+        Vec::new()
+    } else {
+        setup.stop_ids()
+    };
+    let numerics = (NUMERICS_VERSION, setup.form.name());
+    let binding = Binding::new(&setup.identity, numerics, layers, &stop_ids);
+    let mut done = vec![false; prompts.len()];
+    let output = Output::open(
+        &args.output,
+        &prompts,
+        &binding,
+        !args.as_completed,
+        &mut done,
+    )?;
+    let out = args.out.as_deref();
+    let out = out
+        .map(|path| OutputFile::create_as("--out", path))
+        .transpose()?;
+    let run = Run {
+        started,
+        args,
+        setup: &setup,
+        prompts: &prompts,
+        binding,
+        stop_ids,
+    };
+    run.go(output, &done, out)
+}
+
+fn open(args: &BatchArgs) -> Result<Setup, CliError> {
+    let common = SetupArgs {
+        model: &args.model,
+        memory: &args.memory,
+        reading: &args.reading,
+        execution: &args.execution,
+    };
+    let values = SettingValues {
+        sequences: args.sequences.map(positive),
+        ..SettingValues::default()
+    };
+    Setup::open(common, values)
+}
+
+fn prompts(
+    args: &BatchArgs,
+    setup: &Setup,
+    sampling: SamplingSettings,
+    text: &str,
+) -> Result<Vec<Prompt>, CliError> {
+    let defaults = Defaults {
+        gen_count: args.gen_count.map_or(DEFAULT_GEN, size),
+        sampling,
+        tokenizer: setup.tokenizer.as_ref(),
+        vocab_size: setup.checkpoint.config().vocab_size,
+        context_positions: size(setup.settings.context.value.get().into()),
+    };
+    input::prompts(&args.input, text, &defaults)
+}
+
+/// Refuses an output that is one of the files the run reads.
+fn refuse_inputs(args: &BatchArgs, setup: &Setup) -> Result<(), CliError> {
+    let inputs = Inputs::of_setup(setup, &args.model, &args.memory);
+    let inputs = inputs.and("the prompts", Some(args.input.clone()));
+    let out = args.out.as_deref().map(|path| ("--out", path));
+    let outputs = [("OUTPUT", args.output.as_path())].into_iter().chain(out);
+    guard::check_all(outputs, &inputs)
+}
+
+/// A run that has been checked but not started.
+struct Run<'a> {
+    started: Instant,
+    args: &'a BatchArgs,
+    setup: &'a Setup,
+    prompts: &'a [Prompt],
+    binding: Binding,
+    stop_ids: Vec<u32>,
+}
+
+/// Everything has stopped.
+struct Ended {
+    driven: Driven,
+    trunk: Option<TrunkReport>,
+    streaming: Option<StreamingReport>,
+    notes: Vec<String>,
+    /// Whether something died while stopping.
+    failed: bool,
+}
+
+impl Run<'_> {
+    fn go(&self, output: Output, done: &[bool], out: Option<OutputFile>) -> Result<Exit, CliError> {
+        let left = || self.prompts.iter().zip(done).filter(|(_, done)| !**done);
+        let left_count = left().count();
+        let setup = self.setup;
+        let live = Live::new(RunFacts {
+            identity: setup.identity.clone(),
+            isa: setup.isa.to_string(),
+            attention: setup.form.to_string(),
+            threads: setup.threads,
+            source: report::source_name(self.args),
+            prompt_tokens: left().map(|(prompt, _)| prompt.ids.len()).sum(),
+        });
+        let address = self.args.metrics.address(&setup.settings);
+        let figures = exposed::collector(live.clone());
+        let _metrics = Metrics::open(address, self.args.quiet, figures)?;
+        let cancel = Cancel::default();
+        interrupt::install(&cancel)?;
+        let positions = self
+            .prompts
+            .iter()
+            .map(|prompt| prompt.ids.len() + prompt.gen_count);
+        let context_positions = positions.max().expect("there is a prompt");
+        let model = setup.bind_sizes()?;
+        let width = width::choose(setup, &model, context_positions, left_count)?;
+        let layout = setup.checkpoint.bind(setup.layers)?;
+        let model = setup.load(layout, &cancel)?;
+        let pool = planning::pool(&setup.settings, setup.threads)?;
+        let settings = SchedulerSettings {
+            sequences_max: width,
+            guesses_max: planning::guesses(&setup.settings),
+            queue_max: 2 * width,
+            ..SchedulerSettings::single(context_positions, setup.chunk_positions)
+        };
+        let started = Started {
+            run: self,
+            model: &model,
+            pool: &pool,
+            settings,
+            cancel: &cancel,
+            live,
+        };
+        let ended = started.drive(output, done)?;
+        let report = BatchReport::new(self, &started, &ended);
+        report::end(self, &report, ended, out)
+    }
+}
+
+/// A run whose model is loaded.
+struct Started<'a> {
+    run: &'a Run<'a>,
+    model: &'a KimiK3,
+    pool: &'a ComputePool,
+    settings: SchedulerSettings,
+    cancel: &'a Cancel,
+    live: Live,
+}
+
+impl Started<'_> {
+    fn drive(&self, output: Output, done: &[bool]) -> Result<Ended, CliError> {
+        let drive = Drive::new(self, output, done);
+        let (setup, args) = (self.run.setup, self.run.args);
+        let reserved = self.settings.planned_bytes(self.model, setup.threads)?;
+        if args.reading.resident {
+            let reserved = reserved.into();
+            let mut source = load_resident(setup, self.model, reserved, self.cancel, args.quiet)?;
+            let trunk = source.trunk_report().cloned();
+            self.live.resident(trunk.clone());
+            return Ok(Ended {
+                driven: drive.run(&mut source)?,
+                trunk,
+                streaming: None,
+                notes: Vec::new(),
+                failed: false,
+            });
+        }
+        let live = self.live.clone();
+        let mut streaming =
+            Streaming::start(setup, &args.reading, self.model, self.settings, live)?;
+        streaming.heed(self.cancel);
+        let driven = drive.run(streaming.source());
+        let stopped = streaming.stop();
+        let failures = stopped.failures();
+        Ok(Ended {
+            failed: !failures.is_empty(),
+            notes: [failures, stopped.notes()].concat(),
+            trunk: stopped.trunk(),
+            streaming: Some(stopped.report()),
+            driven: driven?,
+        })
+    }
+}

@@ -14,6 +14,7 @@ use k3_models::kimi_k3::AttentionForm;
 use super::commands::Command;
 use super::memory::{MemoryArgs, ReadingArgs};
 use super::metrics::MetricsArgs;
+use super::sampling::ShapingArgs;
 use super::{help, values};
 
 /// Tokens generated unless `--gen` says otherwise.
@@ -205,6 +206,10 @@ pub(crate) struct GenerationArgs {
     /// Drop what is below P times the likeliest [default: 0]
     #[arg(long, value_name = "P", value_parser = values::decimal::<f32>, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
+
+    /// What else is drawn, and where it ends.
+    #[command(flatten)]
+    pub shaping: ShapingArgs,
 
     /// Key of the random numbers [default: 0]
     ///

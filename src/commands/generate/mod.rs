@@ -6,6 +6,7 @@
 //! | [`streaming`] | the plan and the actors of a run that reads as it goes |
 //! | [`ceiling`] | how fast the disk could be read |
 //! | [`live`], [`figures`], [`exposed`] | what the run has done so far, for its report and for metrics |
+//! | [`sampling`] | how tokens are chosen and where they end |
 //! | [`outputs`] | the files a run writes |
 //! | [`guard`] | that they are none of those it reads |
 //! | [`stream`] | tokens to standard output as they come |
@@ -19,6 +20,7 @@ pub(crate) mod guard;
 mod live;
 mod outputs;
 mod request;
+mod sampling;
 mod steps;
 mod stream;
 mod streaming;
@@ -329,7 +331,8 @@ impl Run<'_> {
         session.report_progress(self.live.progress());
         let load_seconds = self.started.elapsed().as_secs_f64();
         self.live.loaded(load_seconds);
-        let stream = TokenStream::new(request.tokenizer.as_ref(), args.output.json);
+        let stops = request.stops.strings.clone();
+        let stream = TokenStream::new(request.tokenizer.as_ref(), stops, args.output.json);
         let live = self.live.clone();
         let mut generation = Generation::new(request, args, session, outputs, stream, live)?;
         let ended = generation.run();

@@ -12,6 +12,7 @@ use k3_models::kimi_k3::AttentionForm;
 use k3_runtime::{Checkpoint, CheckpointPaths, Checksums, SamplingSettings};
 use k3_tokenizer::{Mode, Tokenizer};
 
+use super::sampling::{self, Stops};
 use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, ModelArgs, PromptArgs};
 use crate::cli::memory::positive;
 use crate::commands::model_path;
@@ -39,10 +40,12 @@ pub(super) struct Request {
     pub prompt_ids: Vec<u32>,
     /// Tokens to generate.
     pub gen_count: usize,
-    /// Ids that end generation.
-    pub stop_ids: Vec<u32>,
+    /// What ends generation.
+    pub stops: Stops,
     /// How tokens are chosen.
     pub sampling: SamplingSettings,
+    /// Alternatives that are told of each token beside its logprob.
+    pub logprobs: Option<usize>,
     /// Layers to run, or all.
     pub layers: Option<usize>,
     /// Compute threads.
@@ -73,7 +76,7 @@ impl Request {
     /// The first thing that cannot be done as asked.
     pub(super) fn resolve(args: &GenerateArgs) -> Result<Self, CliError> {
         let model_dir = model_path(args.model.model.as_deref())?;
-        let sampling = sampling(&args.generation);
+        let sampling = sampling::settings(&args.generation);
         sampling.validate()?;
         let settings = settings::resolve(values(args), args.memory.settings.as_deref())?;
         settings::check_places(&settings)?;
@@ -83,6 +86,7 @@ impl Request {
         let vocab_size = checkpoint.config().vocab_size;
         let tokenizer = open_vocabulary(settings.tokenizer.as_ref(), &model_dir, vocab_size)?;
         let prompt_ids = given.encode(tokenizer.as_ref(), &model_dir, vocab_size)?;
+        sampling.check_vocabulary(vocab_size)?;
         let gen_count = gen_count(&args.generation);
         let context_positions = positions(args, &settings, &prompt_ids, gen_count)?;
         let budget = if args.reading.resident {
@@ -98,7 +102,7 @@ impl Request {
                 .map_or(DEFAULT_CHUNK_POSITIONS, |chunk| chunk.value.get().into()),
         };
         let notes = [
-            notes(&args.generation, &sampling),
+            sampling::notes(args, &sampling, gen_count),
             settings.warnings.clone(),
             planning::idle_chunk(&settings).into_iter().collect(),
             trunk_note(&checkpoint, &args.model).into_iter().collect(),
@@ -107,11 +111,13 @@ impl Request {
         ]
         .concat();
         let eos = &checkpoint.config().eos_token_ids;
-        let stop_ids = match &tokenizer {
-            _ if args.generation.ignore_eos => Vec::new(),
-            Some(tokenizer) => tokenizer.stop_ids(eos),
-            None => eos.clone(),
-        };
+        let stops = sampling::stops(
+            &args.generation,
+            tokenizer.as_ref(),
+            &model_dir,
+            eos,
+            vocab_size,
+        )?;
         Ok(Self {
             identity: checkpoint.identity().to_string(),
             model_dir,
@@ -120,8 +126,9 @@ impl Request {
             tokenizer,
             prompt_ids,
             gen_count,
-            stop_ids,
+            stops,
             sampling,
+            logprobs: args.generation.shaping.logprobs.map(size),
             layers: args.model.layers.map(size),
             threads: planning::threads(&settings),
             isa,
@@ -255,42 +262,6 @@ fn positions(
     Ok(prompt + generated)
 }
 
-fn sampling(args: &GenerationArgs) -> SamplingSettings {
-    let default = SamplingSettings::default();
-    SamplingSettings {
-        temperature: args.temperature.unwrap_or(default.temperature),
-        top_k: args.top_k.map_or(default.top_k, size),
-        top_p: args.top_p.unwrap_or(default.top_p),
-        min_p: args.min_p.unwrap_or(default.min_p),
-        seed: args.seed.unwrap_or(default.seed),
-    }
-}
-
-fn notes(args: &GenerationArgs, sampling: &SamplingSettings) -> Vec<String> {
-    let mut notes = Vec::new();
-    if args.incremental {
-        notes.push("--incremental is the default; --recompute is the other way".to_owned());
-    }
-    let given = [
-        ("--top-k", args.top_k.is_some()),
-        ("--top-p", args.top_p.is_some()),
-        ("--min-p", args.min_p.is_some()),
-        ("--seed", args.seed.is_some()),
-    ];
-    let idle: Vec<_> = given
-        .into_iter()
-        .filter(|(_, given)| *given)
-        .map(|(name, _)| name)
-        .collect();
-    if sampling.temperature == 0.0 && !idle.is_empty() {
-        let names = idle.join(", ");
-        notes.push(format!(
-            "{names}: no effect at temperature 0, which takes the likeliest token"
-        ));
-    }
-    notes
-}
-
 fn idle_beside_resident(args: &GenerateArgs, settings: &Settings) -> Vec<String> {
     let idle = args.reading.resident.then_some(settings);
     idle.and_then(planning::idle_beside_resident)
@@ -347,6 +318,6 @@ pub(crate) fn chosen_isa(choice: &Sourced<IsaChoice>) -> Result<Isa, CliError> {
 }
 
 /// A count that parsers have bounded by 32 bits.
-fn size(count: u64) -> usize {
+pub(super) fn size(count: u64) -> usize {
     usize::try_from(count).expect("bounded by the parser")
 }

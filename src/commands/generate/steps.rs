@@ -6,7 +6,7 @@ use k3_kernels::argmax;
 use k3_models::LogitRows;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingReport};
-use k3_runtime::{RunError, Sampler, Session};
+use k3_runtime::{History, RunError, Sampler, Session, TokenLogprobs, logprobs};
 
 use super::live::Live;
 use super::outputs::Outputs;
@@ -28,11 +28,14 @@ pub(super) struct Generation<'a, S: Reads> {
     args: &'a GenerateArgs,
     session: Session<'a, KimiK3, S>,
     sampler: Sampler,
+    /// Ids that penalties look at.
+    history: History,
     outputs: Outputs,
     stream: TokenStream<'a>,
     /// Logits behind the next token.
     logits: Vec<f32>,
     generated_ids: Vec<u32>,
+    logprobs: Option<Vec<TokenLogprobs>>,
     timing: TimingReport,
     teacher_forced: Option<TeacherForcedReport>,
     /// What others see of the run.
@@ -51,6 +54,8 @@ pub(super) struct Done {
     pub generated_ids: Vec<u32>,
     /// Their text, where there is a vocabulary.
     pub text: Option<String>,
+    /// How likely they were, where it was asked for.
+    pub logprobs: Option<Vec<TokenLogprobs>>,
     /// Why it ended.
     pub stop: StopReason,
     /// What ended it, if it failed.
@@ -84,11 +89,13 @@ impl<'a, S: Reads> Generation<'a, S> {
             request,
             args,
             session,
-            sampler: Sampler::new(request.sampling)?,
+            sampler: Sampler::new(request.sampling.clone())?,
+            history: History::new(&request.prompt_ids),
             outputs,
             stream,
             logits: Vec::new(),
             generated_ids: Vec::new(),
+            logprobs: request.logprobs.map(|_| Vec::new()),
             timing: TimingReport::default(),
             teacher_forced: args.generation.tf_check.then(|| TeacherForcedReport {
                 compared: 0,
@@ -126,7 +133,11 @@ impl<'a, S: Reads> Generation<'a, S> {
         let finished = self.closed(finished);
         let stop = stop?;
         finished?;
-        Ok(stop)
+        Ok(match stop {
+            // Bytes that never became a character may complete a stop string.
+            StopReason::Length if self.stream.is_stopped() => StopReason::StopString,
+            other => other,
+        })
     }
 
     /// Appends the prompt sweep by sweep, so that progress can be shown.
@@ -190,9 +201,7 @@ impl<'a, S: Reads> Generation<'a, S> {
                 }
                 self.trace_len = self.session.trace().map_or(0, <[_]>::len);
             }
-            let position = self.request.prompt_ids.len() + self.generated_ids.len();
-            let id = self.sampler.draw(&self.logits, position as u64)?;
-            self.generated_ids.push(id);
+            let id = self.draw()?;
             let seconds = started.elapsed().as_secs_f64();
             self.timing.token_seconds.push(seconds);
             self.live.token(seconds);
@@ -200,13 +209,32 @@ impl<'a, S: Reads> Generation<'a, S> {
             if self.closed(shown)? {
                 return Ok(StopReason::Interrupted);
             }
-            if self.request.stop_ids.contains(&id) {
+            if self.stream.is_stopped() {
+                return Ok(StopReason::StopString);
+            }
+            if self.request.stops.ids.contains(&id) {
                 return Ok(StopReason::Stop);
             }
             if self.generated_ids.len() == self.request.gen_count {
                 return Ok(StopReason::Length);
             }
         }
+    }
+
+    /// Draws the next token from the logits at hand and files it.
+    fn draw(&mut self) -> Result<u32, CliError> {
+        let position = self.request.prompt_ids.len() + self.generated_ids.len();
+        let history = &self.history;
+        let id = self
+            .sampler
+            .draw(&self.logits, history, position as u64, 0)?;
+        if let (Some(list), Some(top_n)) = (&mut self.logprobs, self.request.logprobs) {
+            let drawn = logprobs(&self.logits, top_n)?.of_drawn(id);
+            list.push(drawn.expect("a drawn id has a logit"));
+        }
+        self.history.push(id);
+        self.generated_ids.push(id);
+        Ok(id)
     }
 
     /// One sweep more: over the last token, or over everything again.
@@ -280,6 +308,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         notes.extend(self.stream.note());
         Done {
             text: self.stream.text().map(str::to_owned),
+            logprobs: self.logprobs,
             generated_ids: self.generated_ids,
             stop,
             error,

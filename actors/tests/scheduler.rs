@@ -312,6 +312,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// On a disk that takes its time, fewer sweeps are less time.
+#[allow(clippy::print_stdout, reason = "figures for a person")]
 #[test]
 fn a_text_that_repeats_itself_takes_half_the_sweeps() {
     let case = repeating();
@@ -353,6 +354,7 @@ fn a_text_that_repeats_itself_takes_half_the_sweeps() {
 }
 
 /// Where nothing can be guessed, guessing costs next to nothing.
+#[allow(clippy::print_stdout, reason = "figures for a person")]
 #[test]
 fn a_text_without_order_takes_no_more_bytes() {
     for spec in [TinySpec::small(4), TinySpec::wide_union(3)] {

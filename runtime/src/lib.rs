@@ -55,7 +55,10 @@ pub use placement::{Placement, PlacementReport};
 pub use pool::ComputePool;
 pub use report::RunReport;
 pub use resident::ResidentSource;
-pub use sampler::{SampleError, Sampler, SamplingSettings};
+pub use sampler::{
+    History, SampleError, Sampler, SamplingSettings, StopText, TokenLogprob, TokenLogprobs,
+    logprobs,
+};
 pub use scheduler::{GenerateRequest, Scheduler, SchedulerSettings};
 pub use session::{POSITIONS_MAX, Session, SessionBytes, SessionSettings};
 pub use source::{ReadBytes, WeightSource};

@@ -16,7 +16,7 @@ pub use sweeps::{SWEEP_ROWS_PER_END, SweepTable, SweepTotals};
 pub use trunk::{ChecksumUse, CodecReport, TrunkFormat, TrunkReport};
 
 use crate::placement::PlacementReport;
-use crate::sampler::SamplingSettings;
+use crate::sampler::{SamplingSettings, TokenLogprobs};
 use crate::session::SessionCounts;
 
 /// Version of the schema; raised when a field changes its meaning or goes.
@@ -39,10 +39,14 @@ pub struct RunReport {
     pub sampling: SamplingSettings,
     /// Ids of the prompt.
     pub prompt_ids: Vec<u32>,
-    /// Ids generated, in order.
+    /// Ids drawn, in order: also the stop id, and all whose text reaches into
+    /// a stop string.
     pub generated_ids: Vec<u32>,
-    /// Their text, where there is a vocabulary.
+    /// Their text, where there is a vocabulary; only what stands before a stop
+    /// string.
     pub generated_text: Option<String>,
+    /// How likely each of them was, where it was asked for.
+    pub logprobs: Option<Vec<TokenLogprobs>>,
     /// Why generation ended.
     pub stop_reason: StopReason,
     /// What ended it, if it failed.
@@ -114,6 +118,8 @@ pub enum StopReason {
     Length,
     /// A stop id was drawn.
     Stop,
+    /// The text came to a stop string.
+    StopString,
     /// The user asked to stop.
     Interrupted,
     /// An error; what came before it is right.

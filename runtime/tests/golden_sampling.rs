@@ -1,16 +1,13 @@
 //! The sampler against `fixtures/golden_sampling.json`.
 //!
 //! The vectors come from an independent implementation of section 7 of
-//! `docs/numerics.md`. The file also holds settings that the sampler does not
-//! have: penalties and biases. Such cases are told by their fields and counted;
-//! a field that is unknown here fails.
+//! `docs/numerics.md`. A field that is unknown here fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use k3_kernels::math::{exp, ln64};
 use k3_runtime::philox::{philox4x32, uniform};
-use k3_runtime::{Sampler, SamplingSettings};
+use k3_runtime::{History, Sampler, SamplingSettings, logprobs};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -27,6 +24,8 @@ struct Golden {
     /// Bit patterns of f32.
     logits: BTreeMap<String, Vec<u32>>,
     logprobs: BTreeMap<String, Vec<u32>>,
+    /// The first ids by logit, then by id.
+    likeliest: BTreeMap<String, Vec<u32>>,
     cases: Vec<Case>,
 }
 
@@ -43,6 +42,7 @@ struct Block {
 struct Uniform {
     seed: String,
     position: String,
+    choice: u32,
     f64_bits: String,
 }
 
@@ -69,7 +69,8 @@ struct Settings {
     repetition: f32,
     frequency: f32,
     presence: f32,
-    bias: Vec<(u32, f32)>,
+    /// Null bans.
+    bias: Vec<(u32, Option<f32>)>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +78,7 @@ struct Settings {
 struct Draw {
     seed: String,
     position: String,
+    choice: u32,
     id: u32,
 }
 
@@ -87,15 +89,25 @@ impl Settings {
         !neutral || !self.bias.is_empty()
     }
 
-    fn sampler(&self, seed: u64) -> Sampler {
-        let settings = SamplingSettings {
+    fn all(&self, seed: u64) -> SamplingSettings {
+        let bias = self.bias.iter();
+        SamplingSettings {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
             min_p: self.min_p,
+            repetition_penalty: self.repetition,
+            frequency_penalty: self.frequency,
+            presence_penalty: self.presence,
+            logit_bias: bias
+                .map(|(id, bias)| (*id, bias.unwrap_or(f32::NEG_INFINITY)))
+                .collect(),
             seed,
-        };
-        Sampler::new(settings).unwrap()
+        }
+    }
+
+    fn sampler(&self, seed: u64) -> Sampler {
+        Sampler::new(self.all(seed)).unwrap()
     }
 }
 
@@ -108,6 +120,11 @@ impl Golden {
         let golden: Self = serde_json::from_str(&text).unwrap();
         assert_eq!(golden.numerics_version, 1);
         golden
+    }
+
+    fn history(&self) -> History {
+        assert!(!self.prompt.is_empty() && !self.output.is_empty());
+        History::rebuilt(&self.prompt, &self.output)
     }
 
     fn logits_of(&self, case: &Case) -> Vec<f32> {
@@ -130,59 +147,51 @@ fn random_numbers_are_the_published_ones() {
     for block in &golden.philox4x32_10 {
         assert_eq!(philox4x32(block.counter, block.key), block.words);
     }
-    assert_eq!(golden.uniforms.len(), 15);
+    assert_eq!(golden.uniforms.len(), 15 + 6);
     for entry in &golden.uniforms {
         let (seed, position) = (number(&entry.seed), number(&entry.position));
-        let found = uniform(seed, position, 0).to_bits();
+        let found = uniform(seed, position, entry.choice).to_bits();
         assert_eq!(found, number(&entry.f64_bits), "{seed}, {position}");
     }
 }
 
 #[test]
-#[allow(clippy::print_stdout, reason = "a test tells what it did not check")]
 fn every_draw_gives_the_same_id() {
     let golden = Golden::read();
-    let (mut drawn, mut adjusted) = (0, 0);
+    let history = golden.history();
+    let (mut drawn, mut chosen) = (0, 0);
     for (index, case) in golden.cases.iter().enumerate() {
-        if case.settings.adjusts_logits() {
-            adjusted += 1;
-            continue;
-        }
         let what = format!("case {index}, {}, {:?}", case.logits, case.settings);
-        assert_eq!(case.penalised, golden.logits[&case.logits], "{what}");
         let logits = golden.logits_of(case);
         for draw in &case.draws {
             let (seed, position) = (number(&draw.seed), number(&draw.position));
-            let id = case.settings.sampler(seed).draw(&logits, position);
+            let mut sampler = case.settings.sampler(seed);
+            let id = sampler.draw(&logits, &history, position, draw.choice);
             assert_eq!(id, Ok(draw.id), "{what}, seed {seed}, position {position}");
             drawn += 1;
+            chosen += usize::from(draw.choice > 0);
         }
     }
-    println!("{drawn} draws checked; {adjusted} cases have penalties or biases: no such settings");
-    assert_eq!((golden.cases.len(), adjusted, drawn), (22, 6, 16 * 15));
+    assert_eq!((golden.cases.len(), drawn, chosen), (45, 45 * 21, 45 * 6));
 }
 
-/// A case with penalties or biases is the plain sampler on adjusted logits, so
-/// the steps behind the adjustment are checked with them too.
 #[test]
-fn adjusted_logits_go_through_the_same_steps() {
+fn penalties_and_biases_give_the_same_bits() {
     let golden = Golden::read();
-    assert!(!golden.prompt.is_empty() && !golden.output.is_empty());
-    let mut drawn = 0;
-    let adjusted = |case: &&Case| case.settings.adjusts_logits();
-    for case in golden.cases.iter().filter(adjusted) {
-        assert_ne!(case.penalised, golden.logits[&case.logits]);
-        let logits = floats(&case.penalised);
-        for draw in &case.draws {
-            let id = case
-                .settings
-                .sampler(number(&draw.seed))
-                .draw(&logits, number(&draw.position));
-            assert_eq!(id, Ok(draw.id), "{:?}", case.settings);
-            drawn += 1;
-        }
+    let history = golden.history();
+    let (mut adjusted, mut banned) = (0, 0);
+    for case in &golden.cases {
+        let mut logits = golden.logits_of(case);
+        let settings = case.settings.all(0);
+        assert_eq!(settings.adjusts(), case.settings.adjusts_logits());
+        settings.adjust(&mut logits, &history).unwrap();
+        let bits: Vec<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
+        assert_eq!(bits, case.penalised, "{:?}", case.settings);
+        adjusted += usize::from(bits != golden.logits[&case.logits]);
+        let bans = logits.iter().filter(|logit| **logit == f32::NEG_INFINITY);
+        banned += bans.count();
     }
-    assert_eq!(drawn, 6 * 15);
+    assert_eq!((adjusted, banned), (3 * 7, 3 * 5));
 }
 
 /// Over many positions exactly the candidates turn up, as often as their
@@ -198,11 +207,11 @@ fn draws_come_from_the_candidates_with_their_probabilities() {
             assert!(case.candidates.is_empty());
             continue;
         }
-        let logits = floats(&case.penalised);
+        let (logits, history) = (golden.logits_of(case), golden.history());
         let mut sampler = case.settings.sampler(1);
         let mut counts = BTreeMap::<u32, u32>::new();
         for position in 0..u64::from(DRAWS) {
-            let id = sampler.draw(&logits, position).unwrap();
+            let id = sampler.draw(&logits, &history, position, 0).unwrap();
             *counts.entry(id).or_default() += 1;
         }
         let kept: BTreeSet<u32> = case.candidates.iter().copied().collect();
@@ -223,7 +232,7 @@ fn draws_come_from_the_candidates_with_their_probabilities() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 18);
+    assert_eq!(checked, 36);
 }
 
 /// Equal logits make sums that meet the edge of top-p exactly, or miss it by
@@ -238,7 +247,8 @@ fn top_p_includes_its_edge_and_is_a_share_of_the_total() {
         };
         let mut sampler = Sampler::new(settings).unwrap();
         let logits = vec![0.5; count];
-        let draws = (0..200).map(|position| sampler.draw(&logits, position).unwrap());
+        let history = History::default();
+        let draws = (0..200).map(|position| sampler.draw(&logits, &history, position, 0).unwrap());
         draws.collect::<BTreeSet<u32>>().len()
     };
     assert_eq!(kept(4, 0.5), 2);
@@ -249,26 +259,72 @@ fn top_p_includes_its_edge_and_is_a_share_of_the_total() {
     assert_eq!(kept(3, 0.666_666_67), 3);
 }
 
-/// The definition of a logprob, on the functions the runtime has for it.
 #[test]
-fn logprobs_follow_from_exp_and_ln64() {
+fn logprobs_are_the_same_bits_and_the_likeliest_the_same_ids() {
     let golden = Golden::read();
     assert!(golden.logits.keys().eq(golden.logprobs.keys()));
-    assert_eq!(golden.logits.len(), 2);
+    assert!(golden.logits.keys().eq(golden.likeliest.keys()));
+    assert_eq!(golden.logits.len(), 3);
     for (name, expected) in &golden.logprobs {
         let logits = floats(&golden.logits[name]);
-        let maximum = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let z = logits
-            .iter()
-            .fold(0.0, |z, x| z + f64::from(exp(x - maximum)));
-        let found = logits.iter().map(|x| {
-            #[allow(
-                clippy::cast_possible_truncation,
-                reason = "rounded to f32 by definition"
-            )]
-            let logprob = (f64::from(x - maximum) - ln64(z)) as f32;
-            logprob.to_bits()
-        });
-        assert_eq!(&found.collect::<Vec<_>>(), expected, "{name}");
+        let found = logprobs(&logits, golden.likeliest[name].len()).unwrap();
+        let ids = 0..u32::try_from(logits.len()).unwrap();
+        let bits: Vec<u32> = ids.map(|id| found.of(id).unwrap().to_bits()).collect();
+        assert_eq!(&bits, expected, "{name}");
+        let top: Vec<u32> = found.top().iter().map(|entry| entry.id).collect();
+        assert_eq!(top, golden.likeliest[name], "{name}");
+        for entry in found.top() {
+            assert_eq!(found.of(entry.id), Some(entry.logprob));
+        }
     }
+}
+
+/// The worked example of the page, and that the page has its numbers.
+#[test]
+fn the_example_of_the_page_is_what_is_computed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/numerics.md")).unwrap();
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let says = |text: String| assert!(page.contains(&text), "the page lacks: {text}");
+    let raw = [1.0, 3.0, 2.0, 3.0, 9.0];
+    let history = History::rebuilt(&[0], &[1, 1]);
+    let settings = SamplingSettings {
+        temperature: 0.5,
+        top_k: 3,
+        repetition_penalty: 1.25,
+        frequency_penalty: 0.25,
+        presence_penalty: 0.5,
+        logit_bias: vec![(3, -1.5), (4, f32::NEG_INFINITY)],
+        seed: 5,
+        ..SamplingSettings::default()
+    };
+    let mut x = raw;
+    settings.adjust(&mut x, &history).unwrap();
+    assert_eq!(x[..4], [0.8, 1.400_000_1, 2.0, 1.5]);
+    says(format!(
+        "id 1 is 3 / 1.25 = 2.4, less 0.25 * 2, less 0.5: {} in f32",
+        x[1]
+    ));
+    let scaled = [x[2], x[3], x[1]].map(|x| x / 0.5);
+    says(format!(
+        "ids 2, 3, 1 ({}, {}, {})",
+        scaled[0], scaled[1], scaled[2]
+    ));
+    let mut p = scaled;
+    (k3_kernels::KernelSet::detect().softmax)(&mut p);
+    says(format!("p = {}, {}, {}.", p[0], p[1], p[2]));
+    let mut sampler = Sampler::new(settings).unwrap();
+    let drawn = [0, 1, 2].map(|choice| {
+        let id = sampler.draw(&raw, &history, 3, choice).unwrap();
+        (format!("{:.7}", uniform(5, 3, choice)), id)
+    });
+    assert_eq!(drawn.each_ref().map(|(_, id)| *id), [3, 2, 1]);
+    says(format!("seed 5: u = {} for choice 0", drawn[0].0));
+    says(format!(
+        "Choice 1 has u = {}, id 2; choice 2 has u = {}, id 1",
+        drawn[1].0, drawn[2].0
+    ));
+    let found = logprobs(&raw, 0).unwrap();
+    let all: Vec<String> = (0..5).map(|id| found.of(id).unwrap().to_string()).collect();
+    says(format!("ids 0 to 4: {}.", all.join(", ")));
 }

@@ -39,7 +39,7 @@ class Settings:
     repetition: float = 1.0
     frequency: float = 0.0
     presence: float = 0.0
-    bias: dict[int, float] = field(default_factory=dict)
+    bias: dict[int, float] = field(default_factory=dict)  # -inf bans an id
 
 
 def penalised(logits: np.ndarray, s: Settings, prompt: list[int], output: list[int]) -> np.ndarray:
@@ -52,14 +52,14 @@ def penalised(logits: np.ndarray, s: Settings, prompt: list[int], output: list[i
         x[i] = x[i] - F32(s.frequency) * F32(count)
         x[i] = x[i] - F32(s.presence)
     for i, b in s.bias.items():
-        x[i] = x[i] + F32(b)
+        x[i] = -np.inf if b == -np.inf else x[i] + F32(b)
     return x
 
 
 def candidates(x: np.ndarray, s: Settings) -> tuple[list[int], np.ndarray]:
     """The ids that can be drawn, in order, and their probabilities before the final scaling."""
     x = x / F32(s.temperature)
-    order = sorted(range(len(x)), key=lambda i: (-x[i], i))
+    order = sorted((i for i in range(len(x)) if x[i] != -np.inf), key=lambda i: (-x[i], i))
     if s.top_k:
         order = order[: s.top_k]
     p = ar.softmax(x[order][None])[0]
@@ -70,13 +70,13 @@ def candidates(x: np.ndarray, s: Settings) -> tuple[list[int], np.ndarray]:
     return [order[n] for n in kept], p[kept]
 
 
-def sample(logits, s: Settings, seed: int, position: int, prompt=(), output=()) -> int:
+def sample(logits, s: Settings, seed: int, position: int, prompt=(), output=(), choice: int = 0) -> int:
     x = penalised(logits, s, list(prompt), list(output))
     if s.temperature == 0:
-        return ar.argmax(x)
+        return max(range(len(x)), key=lambda i: (x[i], -i))
     ids, p = candidates(x, s)
     running = np.add.accumulate(F64(p))
-    target = uniform(seed, position) * running[-1]
+    target = uniform(seed, position, choice) * running[-1]
     for i, so_far in zip(ids, running):
         if so_far > target:
             return i
@@ -88,3 +88,8 @@ def logprob(logits: np.ndarray, chosen: int) -> np.float32:
     m = logits.max()
     z = ar.serial_sum(F64(ar.exp(logits - m)))
     return F32(F64(logits[chosen] - m) - np.log(z))
+
+
+def likeliest(logits: np.ndarray, count: int) -> list[int]:
+    """Ids by logit descending, then by id."""
+    return sorted(range(len(logits)), key=lambda i: (-logits[i], i))[:count]

@@ -14,6 +14,7 @@ use k3_models::kimi_k3::AttentionForm;
 use super::commands::Command;
 use super::memory::{MemoryArgs, ReadingArgs};
 use super::metrics::MetricsArgs;
+use super::sampling::ShapingArgs;
 use super::{help, values};
 
 /// Tokens generated unless `--gen` says otherwise.
@@ -197,6 +198,10 @@ pub(crate) struct GenerationArgs {
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingArgs,
+
+    /// What else is drawn, and where it ends.
+    #[command(flatten)]
+    pub shaping: ShapingArgs,
 
     /// Go on after a token that ends the message
     ///

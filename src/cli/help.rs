@@ -40,6 +40,10 @@ Examples:
   Sample, reproducibly:
     k3 fixtures/tiny -p hello --temperature 0.8 --top-p 0.95 --seed 7
 
+  Less repetition, an end before the next question, each token's logprob:
+    k3 fixtures/tiny -p hello --frequency-penalty 0.4 --presence-penalty 0.2 \\
+       --stop '\\nQ:' --logprobs 5 --out run.json
+
   Continue token ids, keep a report and the logits behind the first token:
     k3 fixtures/tiny --ids 3,4,5 --out run.json --dump-logits a.bin
 

@@ -10,6 +10,7 @@ pub(crate) mod integrity;
 pub(crate) mod ladder;
 pub(crate) mod memory;
 pub(crate) mod metrics;
+pub(crate) mod sampling;
 pub(crate) mod values;
 
 use std::ffi::OsStr;

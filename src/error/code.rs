@@ -32,7 +32,10 @@ impl CliError {
             Self::Bench(_) => Exit::Failed,
             Self::Measure(MeasureError::Run(error)) => run_exit(error),
             Self::Measure(MeasureError::Memory(_)) => Exit::Failed,
-            Self::Signal(_) | Self::Sample(SampleError::NotFinite { .. }) => Exit::Failed,
+            Self::Signal(_)
+            | Self::Sample(SampleError::NotFinite { .. } | SampleError::AdjustedNotFinite { .. }) => {
+                Exit::Failed
+            }
             Self::Run(error) => run_exit(error),
             Self::Stream(_)
             | Self::Engine(_)

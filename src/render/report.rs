@@ -274,6 +274,7 @@ fn generated(report: &RunReport) -> String {
     let stop = match report.stop_reason {
         StopReason::Length => "as many as asked for",
         StopReason::Stop => "ended by a stop token",
+        StopReason::StopString => "ended by a stop string",
         StopReason::Interrupted => "interrupted",
         StopReason::Failed => "failed",
         StopReason::Nothing => return "nothing, as asked".to_owned(),

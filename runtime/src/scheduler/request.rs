@@ -60,6 +60,9 @@ impl fmt::Debug for Choice {
 pub struct GenerateRequest {
     /// Ids to continue, at least one.
     pub prompt_ids: Vec<u32>,
+    /// How many of the last of them were generated before: penalties count them
+    /// as output.
+    pub output_len: usize,
     /// Tokens to generate at most; 0 reads the prompt only.
     pub gen_count: usize,
     /// Ids that end a choice, themselves included in it.
@@ -87,6 +90,7 @@ impl GenerateRequest {
     pub fn new(prompt_ids: Vec<u32>, gen_count: usize, sampling: SamplingSettings) -> Self {
         Self {
             prompt_ids,
+            output_len: 0,
             gen_count,
             stop_ids: Vec::new(),
             sampling,
@@ -145,7 +149,9 @@ impl GenerateRequest {
         if self.prompt_rows == PromptRows::All && !settings.prompt_logits {
             return Some(RefusalReason::PromptLogits);
         }
-        let invalid = self.sampling.validate().err();
+        let valid = self.sampling.validate();
+        let valid = valid.and_then(|()| self.sampling.check_vocabulary(vocab_size));
+        let invalid = valid.err();
         invalid.map(|error| RefusalReason::Sampling(error.to_string()))
     }
 }

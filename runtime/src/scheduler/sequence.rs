@@ -11,7 +11,7 @@ use super::guessing::Guessing;
 use super::request::{GenerateRequest, PromptRows, RequestId, TokenWatch};
 use crate::error::RunError;
 use crate::forward::Cancel;
-use crate::sampler::Sampler;
+use crate::sampler::{History, Sampler};
 use crate::source::ReadBytes;
 
 /// What all choices of a request have in common.
@@ -57,6 +57,8 @@ pub(super) struct Sequence {
     /// Where they come from; `None` for a sequence that never guesses.
     guessing: Option<Guessing>,
     sampler: Sampler,
+    /// What penalties look at, where there are any.
+    history: Option<History>,
     watch: Option<Box<dyn TokenWatch>>,
     counts: RequestCounts,
     /// What ended it, if that was an error.
@@ -92,6 +94,13 @@ impl Sequence {
             deadline: request.deadline,
             cancel: request.cancel,
         });
+        let looks_back = request.sampling.looks_back();
+        let history = looks_back.then(|| {
+            let prompt_len = request.prompt_ids.len().saturating_sub(request.output_len);
+            let (prompt, output) = request.prompt_ids.split_at(prompt_len);
+            History::rebuilt(prompt, output)
+        });
+        let sampler = Sampler::new(request.sampling).expect("checked when it was submitted");
         let choices = request.choices.into_iter().zip(slots).enumerate();
         let sequences = choices.map(|(index, (choice, &slot))| Self {
             common: Arc::clone(&common),
@@ -108,7 +117,8 @@ impl Sequence {
             taken: 0,
             guesses: Vec::new(),
             guessing: guessing(),
-            sampler: Sampler::new(request.sampling).expect("checked when it was submitted"),
+            sampler: sampler.clone(),
+            history: history.clone(),
             watch: choice.watch,
             counts: RequestCounts::default(),
             error: None,
@@ -339,7 +349,12 @@ impl Sequence {
     /// The next token, drawn from `row`; `None` if it was the last.
     fn draw(&mut self, row: &[f32], events: &mut Vec<Event>) -> Option<u32> {
         let position = self.tokens.len();
-        let id = match self.sampler.draw(row, position as u64) {
+        let nothing = History::default();
+        let history = self.history.as_ref().unwrap_or(&nothing);
+        let drawn = self
+            .sampler
+            .draw(row, history, position as u64, self.choice);
+        let id = match drawn {
             Ok(id) => id,
             Err(error) => {
                 self.fail(error.into(), events);
@@ -347,6 +362,9 @@ impl Sequence {
             }
         };
         self.tokens.push(id);
+        if let Some(history) = &mut self.history {
+            history.push(id);
+        }
         events.push(self.event(Update::Token {
             id,
             position,

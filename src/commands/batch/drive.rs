@@ -147,7 +147,11 @@ impl<'a> Drive<'a> {
             let prompt = &run.prompts[place];
             let request = GenerateRequest {
                 stop_ids: run.stop_ids.clone(),
-                ..GenerateRequest::new(prompt.ids.clone(), prompt.gen_count, prompt.sampling)
+                ..GenerateRequest::new(
+                    prompt.ids.clone(),
+                    prompt.gen_count,
+                    prompt.sampling.clone(),
+                )
             };
             let id = scheduler.submit(request);
             let id = id.expect("prompts are checked against what was planned");

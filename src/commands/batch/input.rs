@@ -149,6 +149,7 @@ fn prompt(number: usize, text: &str, defaults: &Defaults<'_>) -> Result<Prompt, 
         top_p: line.top_p.unwrap_or(defaults.sampling.top_p),
         min_p: line.min_p.unwrap_or(defaults.sampling.min_p),
         seed: line.seed.unwrap_or(defaults.sampling.seed),
+        ..defaults.sampling.clone()
     };
     sampling.validate().map_err(|error| error.to_string())?;
     let gen_count = line.gen_count.unwrap_or(defaults.gen_count);

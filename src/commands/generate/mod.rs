@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`request`] | everything that can be refused before weights are read |
+//! | [`sampling`] | how tokens are chosen and where they end |
 //! | [`outputs`] | the files a run writes |
 //! | [`guard`] | that they are none of those it reads |
 //! | [`stream`] | tokens to standard output as they come |
@@ -12,6 +13,7 @@
 pub(crate) mod guard;
 mod outputs;
 mod request;
+mod sampling;
 mod steps;
 mod stream;
 mod summary;
@@ -280,7 +282,9 @@ impl Run<'_> {
         scheduler.report_progress(self.live.progress());
         let load_seconds = self.started.elapsed().as_secs_f64();
         self.live.loaded(load_seconds);
-        let stream = TokenStream::new(request.setup.tokenizer.as_ref(), args.output.json);
+        let stops = request.stops.strings.clone();
+        let tokenizer = request.setup.tokenizer.as_ref();
+        let stream = TokenStream::new(tokenizer, stops, args.output.json);
         let live = self.live.clone();
         let mut generation = Generation::new(request, args, scheduler, outputs, stream, live);
         let ended = generation.run();

@@ -6,8 +6,9 @@ use k3_config::{SettingValues, Settings};
 use k3_runtime::SamplingSettings;
 use k3_tokenizer::{Mode, Tokenizer};
 
+use super::sampling::{self, Stops};
 use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs};
-use crate::commands::running::setup::{Setup, SetupArgs, sampling, size};
+use crate::commands::running::setup::{Setup, SetupArgs, size};
 use crate::error::CliError;
 use crate::inputs::{GivenIds, given_ids, read_text};
 
@@ -21,10 +22,12 @@ pub(super) struct Request {
     pub prompt_ids: Vec<u32>,
     /// Tokens to generate.
     pub gen_count: usize,
-    /// Ids that end generation.
-    pub stop_ids: Vec<u32>,
+    /// What ends generation.
+    pub stops: Stops,
     /// How tokens are chosen.
     pub sampling: SamplingSettings,
+    /// Alternatives that are told of each token beside its logprob.
+    pub logprobs: Option<usize>,
     /// Positions the sequence gets memory for.
     pub context_positions: usize,
     /// Things worth knowing, one line each.
@@ -44,7 +47,7 @@ impl Request {
     ///
     /// The first thing that cannot be done as asked.
     pub(super) fn resolve(args: &GenerateArgs) -> Result<Self, CliError> {
-        let sampling = sampling(&args.generation.sampling);
+        let sampling = sampling::settings(&args.generation);
         sampling.validate()?;
         let given = Given::read(&args.prompt)?;
         let common = SetupArgs {
@@ -57,20 +60,27 @@ impl Request {
         let vocab_size = setup.checkpoint.config().vocab_size;
         let tokenizer = setup.tokenizer.as_ref();
         let prompt_ids = given.encode(tokenizer, &setup.model_dir, vocab_size)?;
+        sampling.check_vocabulary(vocab_size)?;
         let gen_count = gen_count(&args.generation);
         let context_positions = positions(args, &setup.settings, &prompt_ids, gen_count)?;
-        let stop_ids = if args.generation.ignore_eos {
+        let eos = if args.generation.ignore_eos {
             Vec::new()
         } else {
             setup.stop_ids()
         };
+        let stops = sampling::stops(&args.generation, &setup, eos)?;
         Ok(Self {
-            notes: [notes(&args.generation, &sampling), setup.notes.clone()].concat(),
+            notes: [
+                sampling::notes(args, &sampling, gen_count),
+                setup.notes.clone(),
+            ]
+            .concat(),
             setup,
             prompt_ids,
             gen_count,
-            stop_ids,
+            stops,
             sampling,
+            logprobs: args.generation.shaping.logprobs.map(size),
             context_positions,
         })
     }
@@ -138,29 +148,4 @@ fn positions(
         });
     }
     Ok(prompt + generated)
-}
-
-fn notes(args: &GenerationArgs, sampling: &SamplingSettings) -> Vec<String> {
-    let mut notes = Vec::new();
-    if args.incremental {
-        notes.push("--incremental is the default; --recompute is the other way".to_owned());
-    }
-    let given = [
-        ("--top-k", args.sampling.top_k.is_some()),
-        ("--top-p", args.sampling.top_p.is_some()),
-        ("--min-p", args.sampling.min_p.is_some()),
-        ("--seed", args.sampling.seed.is_some()),
-    ];
-    let idle: Vec<_> = given
-        .into_iter()
-        .filter(|(_, given)| *given)
-        .map(|(name, _)| name)
-        .collect();
-    if sampling.temperature == 0.0 && !idle.is_empty() {
-        let names = idle.join(", ");
-        notes.push(format!(
-            "{names}: no effect at temperature 0, which takes the likeliest token"
-        ));
-    }
-    notes
 }

@@ -7,7 +7,7 @@ use k3_kernels::argmax;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingReport};
 use k3_runtime::scheduler::{Ended, Event, FinishReason, PromptRows, StepReport, Update};
-use k3_runtime::{GenerateRequest, RunError, Scheduler};
+use k3_runtime::{GenerateRequest, RunError, Scheduler, TokenLogprobs, logprobs};
 
 use super::outputs::Outputs;
 use super::request::Request;
@@ -31,6 +31,7 @@ pub(super) struct Generation<'a, S: Reads> {
     outputs: Outputs,
     stream: TokenStream<'a>,
     generated_ids: Vec<u32>,
+    logprobs: Option<Vec<TokenLogprobs>>,
     timing: TimingReport,
     teacher_forced: Option<TeacherForcedReport>,
     /// What others see of the run.
@@ -58,6 +59,8 @@ pub(super) struct Done {
     pub generated_ids: Vec<u32>,
     /// Their text, where there is a vocabulary.
     pub text: Option<String>,
+    /// How likely they were, where it was asked for.
+    pub logprobs: Option<Vec<TokenLogprobs>>,
     /// Why it ended.
     pub stop: StopReason,
     /// What ended it, if it failed.
@@ -96,6 +99,7 @@ impl<'a, S: Reads> Generation<'a, S> {
             outputs,
             stream,
             generated_ids: Vec::new(),
+            logprobs: request.logprobs.map(|_| Vec::new()),
             timing: TimingReport::default(),
             teacher_forced: args.generation.tf_check.then(|| TeacherForcedReport {
                 compared: 0,
@@ -131,7 +135,11 @@ impl<'a, S: Reads> Generation<'a, S> {
         let finished = self.closed(finished);
         let stop = stop?;
         finished?;
-        Ok(stop)
+        Ok(match stop {
+            // Bytes that never became a character may complete a stop string.
+            StopReason::Length if self.stream.is_stopped() => StopReason::StopString,
+            other => other,
+        })
     }
 
     fn generate(&mut self) -> Result<StopReason, CliError> {
@@ -155,13 +163,15 @@ impl<'a, S: Reads> Generation<'a, S> {
         let output = &self.args.output;
         let is_first = self.prompt.is_some();
         let submitted = self.scheduler.submit(GenerateRequest {
-            stop_ids: self.request.stop_ids.clone(),
+            stop_ids: self.request.stops.ids.clone(),
+            token_rows: self.request.logprobs.is_some(),
+            output_len: prompt_ids.len() - self.request.prompt_ids.len(),
             prompt_rows: match self.teacher_forced {
                 _ if !is_first => PromptRows::None,
                 None if !output.all_positions => PromptRows::Last,
                 _ => PromptRows::All,
             },
-            ..GenerateRequest::new(prompt_ids, gen_count, self.request.sampling)
+            ..GenerateRequest::new(prompt_ids, gen_count, self.request.sampling.clone())
         });
         submitted.expect("the request fits what was planned for it");
         let mut events = Vec::new();
@@ -204,20 +214,39 @@ impl<'a, S: Reads> Generation<'a, S> {
                     first_position,
                     rows,
                 } => self.take_prompt_rows(first_position, &rows),
-                Update::Token { id, .. } => {
+                Update::Token { id, row, .. } => {
                     self.end_prompt()?;
-                    self.generated_ids.push(id);
-                    self.timing.token_seconds.push(share);
-                    self.live.token(share);
-                    let shown = self.stream.push(id);
-                    if self.closed(shown)? {
-                        return Ok(Some(StopReason::Interrupted));
+                    if let Some(stop) = self.take_token(id, row, share)? {
+                        return Ok(Some(stop));
                     }
                 }
                 Update::Ended(ended) => return self.end(ended).map(Some),
             }
         }
         Ok(None)
+    }
+
+    /// Files and shows a token, which has `row` behind it where that was asked
+    /// for: why the run is over, if it is.
+    fn take_token(
+        &mut self,
+        id: u32,
+        row: Option<Vec<f32>>,
+        seconds: f64,
+    ) -> Result<Option<StopReason>, CliError> {
+        let asked = (&mut self.logprobs, self.request.logprobs, row);
+        if let (Some(list), Some(top_n), Some(row)) = asked {
+            let drawn = logprobs(&row, top_n)?.of_drawn(id);
+            list.push(drawn.expect("a drawn id has a logit"));
+        }
+        self.generated_ids.push(id);
+        self.timing.token_seconds.push(seconds);
+        self.live.token(seconds);
+        let shown = self.stream.push(id);
+        if self.closed(shown)? {
+            return Ok(Some(StopReason::Interrupted));
+        }
+        Ok(self.stream.is_stopped().then_some(StopReason::StopString))
     }
 
     fn end(&mut self, ended: Ended) -> Result<StopReason, CliError> {
@@ -326,6 +355,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         notes.extend(self.stream.note());
         Done {
             text: self.stream.text().map(str::to_owned),
+            logprobs: self.logprobs,
             generated_ids: self.generated_ids,
             stop,
             error,

@@ -1,5 +1,6 @@
 //! Tokens to standard output as they come.
 
+use k3_runtime::StopText;
 use k3_tokenizer::{Render, StreamDecoder, Tokenizer};
 
 use crate::error::CliError;
@@ -9,6 +10,8 @@ use crate::stdout::Stdout;
 #[derive(Debug)]
 pub(super) struct TokenStream<'a> {
     decoder: Option<StreamDecoder<&'a Tokenizer>>,
+    /// Holds back what may become a stop string, and ends the text before one.
+    stop: StopText,
     /// Whether standard output is kept for something else.
     silent: bool,
     text: String,
@@ -18,11 +21,12 @@ pub(super) struct TokenStream<'a> {
 }
 
 impl<'a> TokenStream<'a> {
-    /// Text where there is a vocabulary, ids where there is none; nothing when
-    /// `silent`.
-    pub(super) fn new(tokenizer: Option<&'a Tokenizer>, silent: bool) -> Self {
+    /// Text where there is a vocabulary, up to one of `stops`, none of which is
+    /// empty; ids where there is none; nothing when `silent`.
+    pub(super) fn new(tokenizer: Option<&'a Tokenizer>, stops: Vec<String>, silent: bool) -> Self {
         Self {
             decoder: tokenizer.map(|tokenizer| StreamDecoder::new(tokenizer, Render::Plain)),
+            stop: StopText::new(stops).expect("parsing refuses empty ones"),
             silent,
             text: String::new(),
             first: true,
@@ -38,7 +42,7 @@ impl<'a> TokenStream<'a> {
     pub(super) fn push(&mut self, id: u32) -> Result<(), CliError> {
         let piece = match &mut self.decoder {
             Some(decoder) => match decoder.push(id) {
-                Ok(text) => text.to_owned(),
+                Ok(text) => self.stop.push(text).text.to_owned(),
                 // The model has more rows than the vocabulary has tokens.
                 Err(_) => {
                     self.unknown.push(id);
@@ -58,15 +62,21 @@ impl<'a> TokenStream<'a> {
     ///
     /// Standard output cannot be written.
     pub(super) fn finish(&mut self) -> Result<(), CliError> {
-        let rest = self
-            .decoder
-            .as_mut()
-            .map(|decoder| decoder.finish().to_owned());
-        self.emit(&rest.unwrap_or_default())?;
+        if let Some(decoder) = &mut self.decoder {
+            let rest = self.stop.push(decoder.finish()).text.to_owned();
+            self.emit(&rest)?;
+            let held = self.stop.finish().to_owned();
+            self.emit(&held)?;
+        }
         if self.first || self.silent {
             return Ok(());
         }
         Stdout.write(b"\n")
+    }
+
+    /// Whether the text has come to a stop string: it ends before it.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_stopped()
     }
 
     /// The text so far; `None` without a vocabulary.

@@ -10,6 +10,7 @@ use crate::cli::args::{
 };
 use crate::cli::memory::{MemoryArgs, ReadingArgs};
 use crate::cli::metrics::MetricsArgs;
+use crate::cli::sampling::{ShapingArgs, escaped_stop_string};
 
 /// The arguments of a run that takes the ids of its prompt from standard input
 /// and prints its report.
@@ -67,6 +68,7 @@ impl Argv {
         let GenerationArgs {
             gen_count,
             sampling,
+            shaping,
             ignore_eos,
             tf_check,
             recompute,
@@ -84,11 +86,37 @@ impl Argv {
         self.shown("--top-k", *top_k);
         self.shown("--top-p", *top_p);
         self.shown("--min-p", *min_p);
+        self.shaping(shaping);
         self.shown("--seed", *seed);
         self.flag("--ignore-eos", *ignore_eos);
         self.flag("--tf-check", *tf_check);
         self.flag("--recompute", *recompute);
         self.flag("--incremental", *incremental);
+    }
+
+    fn shaping(&mut self, args: &ShapingArgs) {
+        let ShapingArgs {
+            repetition_penalty,
+            frequency_penalty,
+            presence_penalty,
+            logit_bias,
+            stop,
+            stop_id,
+            logprobs,
+        } = args;
+        self.shown("--repetition-penalty", *repetition_penalty);
+        self.shown("--frequency-penalty", *frequency_penalty);
+        self.shown("--presence-penalty", *presence_penalty);
+        for bias in logit_bias {
+            self.shown("--logit-bias", Some(bias));
+        }
+        for text in stop {
+            self.value("--stop", Some(escaped_stop_string(text)));
+        }
+        for id in stop_id {
+            self.shown("--stop-id", Some(id));
+        }
+        self.shown("--logprobs", *logprobs);
     }
 
     fn memory(&mut self, args: &MemoryArgs) {
@@ -253,6 +281,27 @@ mod tests {
             "18446744073709551615",
             "--ignore-eos",
             "--recompute",
+        ]);
+        check(&[
+            "--repetition-penalty",
+            "1.1",
+            "--frequency-penalty",
+            "-0.3",
+            "--presence-penalty",
+            "1e-45",
+            "--logit-bias",
+            "4=-1.5,7=-inf",
+            "--logit-bias",
+            "0=2",
+            "--stop",
+            r"-\n
+",
+            "--stop=a,b",
+            "--stop-id",
+            "3,4",
+            "--stop-id=9",
+            "--logprobs",
+            "20",
         ]);
         check(&[
             "--memory",

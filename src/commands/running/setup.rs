@@ -324,6 +324,7 @@ pub(crate) fn sampling(args: &SamplingArgs) -> SamplingSettings {
         top_p: args.top_p.unwrap_or(default.top_p),
         min_p: args.min_p.unwrap_or(default.min_p),
         seed: args.seed.unwrap_or(default.seed),
+        ..default
     }
 }
 

@@ -67,7 +67,8 @@ pub fn directory_name() -> String {
 /// Unpacks the model below `cache`, or finds it there complete. The checkpoint's
 /// directory.
 ///
-/// Several programs may do so at once.
+/// Several programs may do so at once: one writes while the others wait, and no
+/// file is replaced that is right. Whoever has opened one keeps what is there.
 ///
 /// # Errors
 ///
@@ -75,17 +76,35 @@ pub fn directory_name() -> String {
 /// written before it stays and is not written again.
 pub fn unpack(cache: &Path) -> Result<PathBuf, DemoError> {
     let directory = cache.join(directory_name());
-    for file in FILES {
+    let is_missing = |file: &&File| !holds(&directory.join(file.name), file.bytes);
+    if !FILES.iter().any(|file| is_missing(&file)) {
+        // Nothing is written then, so that the cache may be read-only.
+        return Ok(directory);
+    }
+    let fail = |path: &Path, source| DemoError::Unpack {
+        path: path.to_owned(),
+        bytes: total_bytes(),
+        source,
+    };
+    fs::create_dir_all(&directory).map_err(|source| fail(&directory, source))?;
+    let _alone = lock(cache).map_err(|source| fail(cache, source))?;
+    for file in FILES.iter().filter(is_missing) {
         let path = directory.join(file.name);
-        if !holds(&path, file.bytes) {
-            write(&path, file.bytes).map_err(|source| DemoError::Unpack {
-                path,
-                bytes: total_bytes(),
-                source,
-            })?;
-        }
+        write(&path, file.bytes).map_err(|source| fail(&path, source))?;
     }
     Ok(directory)
+}
+
+/// Waits until no other program unpacks below `cache`, and keeps them waiting
+/// while the file is open.
+fn lock(cache: &Path) -> io::Result<OpenFile> {
+    let path = cache.join(format!(".{}.lock", directory_name()));
+    let file = OpenFile::options().create(true).append(true).open(path)?;
+    match file.lock() {
+        // A file system without locks: others may write the same at once.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
+        other => other.map(|()| file),
+    }
 }
 
 /// Whether the file is there and holds exactly `bytes`.
@@ -111,7 +130,6 @@ fn holds(path: &Path, bytes: &[u8]) -> bool {
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().expect("a file in a directory");
-    fs::create_dir_all(directory)?;
     remove_abandoned(directory);
     let mut file = NamedTempFile::with_prefix_in(PARTIAL, directory)?;
     file.write_all(bytes)?;
@@ -200,16 +218,43 @@ mod tests {
         assert!(!old.exists() && new.exists());
     }
 
+    /// Whoever has unpacked opens the files and reads them for as long as it
+    /// likes: nobody who comes later may replace one.
     #[test]
-    fn many_unpack_at_once() {
-        let cache = tempfile::tempdir().unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| unpack(cache.path()).unwrap());
+    fn many_unpack_at_once_and_no_file_is_replaced() {
+        for damage in [false, true] {
+            let cache = tempfile::tempdir().unwrap();
+            if damage {
+                let model = unpack(cache.path()).unwrap();
+                for file in FILES {
+                    fs::write(model.join(file.name), "damaged").unwrap();
+                }
             }
-        });
-        let model = cache.path().join(directory_name());
-        assert_eq!(fs::read_dir(model).unwrap().count(), FILES.len());
+            let nodes = || {
+                let model = unpack(cache.path()).unwrap();
+                FILES
+                    .iter()
+                    .map(|file| node(&model.join(file.name)))
+                    .collect::<Vec<_>>()
+            };
+            let seen = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(nodes)).collect();
+                let seen = threads.into_iter().map(|thread| thread.join().unwrap());
+                seen.collect::<Vec<_>>()
+            });
+            assert!(seen.iter().all(|nodes| *nodes == seen[0]), "{damage}");
+            let model = cache.path().join(directory_name());
+            assert_eq!(fs::read_dir(model).unwrap().count(), FILES.len());
+        }
+    }
+
+    #[test]
+    fn a_complete_model_is_found_where_nothing_may_be_written() {
+        let cache = tempfile::tempdir().unwrap();
+        unpack(cache.path()).unwrap();
+        fs::remove_file(cache.path().join(format!(".{}.lock", directory_name()))).unwrap();
+        unpack(cache.path()).unwrap();
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 1);
     }
 
     #[test]

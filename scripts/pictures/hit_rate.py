@@ -26,7 +26,7 @@ def run(*command):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     k3 = sys.argv[1]
     with tempfile.TemporaryDirectory() as scratch:
@@ -39,7 +39,7 @@ def main():
             rows = json.loads(told)["rows"]
             series.append((policy, [(row["slot_count"], row["decode"]["hit_percent"]) for row in rows]))
     title = f"% of experts found in memory, {TOKENS} tokens of the built-in model"
-    print(chart.lines(title, series, (128, 16), (100, 20), "of 128 experts"))
+    print(chart.lines(title, series, (128, 16), (100, 20), "experts with a slot, of 128"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import chart
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     command = [sys.argv[1], "demo", "ladder", "--json", "--quiet"]
     ladder = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

@@ -34,28 +34,29 @@ Examples:
 
 pub(super) const LONG_EXAMPLES: &str = "\
 Examples:
-  Continue a text on the tiny checkpoint that comes with the source:
-    k3 fixtures/tiny --prompt 'hello and' --gen 8
+  Continue a text with the built-in model; a directory names another:
+    k3 --prompt 'It was' --gen 8
+    k3 /disk1/k3 --prompt 'It was' --gen 8
 
   Sample, reproducibly:
-    k3 fixtures/tiny -p hello --temperature 0.8 --top-p 0.95 --seed 7
+    k3 -p 'It was' --temperature 0.8 --top-p 0.95 --seed 7
 
   Less repetition, an end before the next question, each token's logprob:
-    k3 fixtures/tiny -p hello --frequency-penalty 0.4 --presence-penalty 0.2 \\
+    k3 -p 'It was' --frequency-penalty 0.4 --presence-penalty 0.2 \\
        --stop '\\nQ:' --logprobs 5 --out run.json
 
   Continue token ids, keep a report and the logits behind the first token:
-    k3 fixtures/tiny --ids 3,4,5 --out run.json --dump-logits a.bin
+    k3 --ids 3,4,5 --out run.json --dump-logits a.bin
 
   Within 64 MB, the same bytes; what the run reserves:
-    k3 fixtures/tiny --ids 3,4,5 --memory 64M
-    k3 plan fixtures/tiny --memory 64M
+    k3 --ids 3,4,5 --memory 64M
+    k3 plan --memory 64M
 
   Let Prometheus watch a long run:
-    k3 fixtures/tiny -p hello --gen 500 --metrics-listen 127.0.0.1:9464
+    k3 -p 'It was' --gen 500 --metrics-listen 127.0.0.1:9464
 
   Another instruction set, the same bytes:
-    k3 fixtures/tiny --ids 3,4,5 -n 0 --isa scalar --dump-logits b.bin
+    k3 --ids 3,4,5 -n 0 --isa scalar --dump-logits b.bin
     k3 compare a.bin b.bin
 
   A checkpoint on two drives:
@@ -98,7 +99,7 @@ weights need not be here: with --config its configuration is enough.";
 
 pub(super) const PLAN_EXAMPLES: &str = "\
 Examples:
-  k3 plan fixtures/tiny --memory 64M
+  k3 plan --memory 64M
   k3 plan --config k3/config.json --preset floor
   k3 plan /disk1/k3 --memory 32G --disk-gbps 6.5 --json";
 
@@ -156,7 +157,7 @@ codecs and files, and whether it is of this checkpoint.";
 
 pub(super) const INSPECT_EXAMPLES: &str = "\
 Examples:
-  k3 inspect fixtures/tiny
+  k3 inspect
   k3 inspect /disk1/k3 --root /disk2/k3 --json
   k3 inspect /data/Kimi-K3 --trunk /fast/k3-trunk
   k3 inspect /fast/k3-trunk";
@@ -170,8 +171,8 @@ is read but the trace.";
 
 pub(super) const REPLAY_EXAMPLES: &str = "\
 Examples:
-  k3 fixtures/tiny --ids 3,4,5 --gen 20 --dump-trace tiny.trace
-  k3 replay tiny.trace --topk 3 --slots 8,16,32 --expert-bytes 3264
+  k3 --ids 3,4,5 --gen 20 --dump-trace demo.trace
+  k3 replay demo.trace --topk 3 --slots 8,16,32 --expert-bytes 3264
   k3 replay k3.trace --policy lru --model pick --last-pass";
 
 pub(super) const LADDER_ABOUT: &str = "\
@@ -185,7 +186,7 @@ rung that is refused or killed is shown as such, and the others go on.";
 
 pub(super) const LADDER_EXAMPLES: &str = "\
 Examples:
-  k3 ladder fixtures/tiny --rungs 64M,128M --ids 3,4,5 --gen 8
+  k3 ladder --rungs 64M,128M --ids 3,4,5 --gen 8
   k3 ladder /disk1/k3 --rungs 1.5Gi,2Gi,4Gi,8Gi -p 'Once upon' --out ladder.tsv
   k3 ladder /disk1/k3 --rungs 8G,32G --repeats 5 --ids 1,2,3 --engine pread
 
@@ -298,15 +299,15 @@ Examples:
 
 pub(super) const TOKENIZE_EXAMPLES: &str = "\
 Examples:
-  k3 tokenize fixtures/tiny --text 'hello and'
+  k3 tokenize --text 'hello and'
   k3 tokenize --tokenizer vocabulary/ --file book.txt --json > ids.json";
 
 pub(super) const DETOKENIZE_EXAMPLES: &str = "\
 The output is exactly the tokens' bytes; they need not be whole characters.
 
 Examples:
-  k3 detokenize fixtures/tiny --ids 104,105
-  k3 tokenize fixtures/tiny -t hi | k3 detokenize fixtures/tiny --ids-file -";
+  k3 detokenize --ids 257,331
+  k3 tokenize -t hi | k3 detokenize --ids-file -";
 
 pub(super) const COMPARE_ABOUT: &str = "\
 Compare two logit dumps, as --dump-logits writes them.

@@ -218,3 +218,24 @@ fn the_cache_is_where_the_base_directory_specification_has_it() {
     assert!(path("xdg").starts_with(&below(".cache/k3/demo-")));
     assert!(path("").starts_with(&below(".cache/k3/demo-")));
 }
+
+/// Programs that are started together on an empty cache.
+#[test]
+fn several_first_runs_at_once_say_the_same() {
+    let cache = tempfile::tempdir().unwrap();
+    let start = |_| {
+        let mut command = program();
+        command.env("K3_CACHE_DIR", cache.path());
+        command.args(["-q", "-n", "8"]);
+        let piped = std::process::Stdio::piped;
+        command.stdout(piped()).stderr(piped()).spawn().unwrap()
+    };
+    let runs: Vec<_> = (0..4).map(start).collect();
+    let ended = runs.into_iter().map(|run| run.wait_with_output().unwrap());
+    let ended: Vec<_> = ended.collect();
+    for output in &ended {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(output.stdout, ended[0].stdout);
+    }
+}

@@ -141,6 +141,7 @@ fn climb(
     cancel: &Cancel,
 ) -> Result<(), CliError> {
     let mut progress = Runs::new(quiet);
+    let mut number = 0;
     for trunk in [None, Some(packed)] {
         let mut args = base.clone();
         args.model.trunk.extend(trunk.map(Path::to_owned));
@@ -148,7 +149,9 @@ fn climb(
         let whole_plan = whole.plan?;
         for percent in SHARES_PERCENT {
             let slots = share(&mut args, &whole_plan, percent);
-            let what = show::name(percent, trunk.is_some());
+            number += 1;
+            let name = show::name(percent, trunk.is_some());
+            let what = format!("run {number} of {RUNS}: {name} in memory");
             progress.begin(&what, None);
             let Some(run) = ladder::unheld(&args, &whole.prompt_ids, cancel)? else {
                 progress.end(&format!("{what}: interrupted"));
@@ -174,6 +177,9 @@ fn share(args: &mut GenerateArgs, plan: &BudgetPlan, percent: u64) -> u64 {
     args.memory.slots = Some(count.expect("the built-in model has few experts"));
     slots
 }
+
+/// Every share, as released and packed.
+const RUNS: usize = 2 * SHARES_PERCENT.len();
 
 /// The fewest slots that a run takes.
 const SLOTS_MIN: u64 = 4;

@@ -40,7 +40,11 @@ pub(super) fn render(ladder: &DemoLadder) -> String {
     let runs = ladder.rows.len();
     let verdict = if ladder.same_ids {
         let count = ladder.rows[0].generated_ids.len();
-        format!("the same {count} tokens in all {runs} runs")
+        let tokens = if count == 1 { "token" } else { "tokens" };
+        match runs {
+            1 => format!("{count} {tokens}, and no other run to compare with"),
+            _ => format!("the same {count} {tokens} in all {runs} runs"),
+        }
     } else {
         "NOT the same tokens in every run".to_owned()
     };

@@ -33,9 +33,11 @@ impl CliError {
             Self::Measure(MeasureError::Run(error)) => run_exit(error),
             Self::Measure(MeasureError::Memory(_)) => Exit::Failed,
             Self::Signal(_)
-            | Self::Sample(SampleError::NotFinite { .. } | SampleError::AdjustedNotFinite { .. }) => {
-                Exit::Failed
-            }
+            | Self::Sample(
+                SampleError::RawNotFinite
+                | SampleError::NotFinite { .. }
+                | SampleError::AdjustedNotFinite { .. },
+            ) => Exit::Failed,
             Self::Run(error) => run_exit(error),
             Self::Stream(_)
             | Self::Engine(_)

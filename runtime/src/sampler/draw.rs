@@ -62,7 +62,7 @@ impl Sampler {
             ..
         } = self;
         let temperature = settings.temperature;
-        let best = argmax(logits).ok_or(SampleError::NotFinite { temperature })?;
+        let best = argmax(logits).ok_or(SampleError::RawNotFinite)?;
         let logits = if settings.adjusts() {
             adjusted.clear();
             adjusted.extend_from_slice(logits);
@@ -199,7 +199,10 @@ mod tests {
     fn greedy_takes_the_first_maximum() {
         let greedy = SamplingSettings::default;
         assert_eq!(draw(greedy(), &[1.0, 3.0, 3.0, -1.0], 0), Ok(1));
-        assert!(draw(greedy(), &[1.0, f32::NAN], 0).is_err());
+        for wrong in [&[][..], &[1.0, f32::NAN], &[1.0, BAN]] {
+            assert_eq!(draw(greedy(), wrong, 0), Err(SampleError::RawNotFinite));
+            assert_eq!(draw(hot(), wrong, 0), Err(SampleError::RawNotFinite));
+        }
         let mut sampler = sampler(greedy());
         let history = History::new(&[1, 2]);
         assert_eq!(sampler.draw(&[1.0, 3.0], &history, 0, 0), Ok(1));

@@ -43,7 +43,7 @@ pub struct Logprobs<'a> {
 /// Logits that are not finite, or none at all.
 pub fn logprobs(logits: &[f32], top_n: usize) -> Result<Logprobs<'_>, SampleError> {
     if logits.is_empty() || logits.iter().any(|logit| !logit.is_finite()) {
-        return Err(SampleError::NotFinite { temperature: 1.0 });
+        return Err(SampleError::RawNotFinite);
     }
     let maximum = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let z = logits

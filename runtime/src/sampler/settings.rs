@@ -89,8 +89,10 @@ pub enum SampleError {
         /// Ids of the model.
         vocab_size: usize,
     },
-    /// Logits that are not finite, or become so when divided by the
-    /// temperature.
+    /// Logits that are no numbers before anything is done to them.
+    #[error("the model's logits are not all finite, or there are none")]
+    RawNotFinite,
+    /// Logits that are no longer finite when divided by the temperature.
     #[error(
         "a logit divided by the temperature {temperature} is not finite; raise --temperature, \
          or use 0 for the largest logit"

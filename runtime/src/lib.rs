@@ -13,6 +13,7 @@
 //! | [`pool`] | compute threads with a static split |
 //! | [`placement`] | which processor each of them runs on |
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
+//! | [`prefix`] | states in files: saved conversations, a cache of prefixes |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
 //! | [`ladder`] | the same run at several budgets, held to each |
@@ -35,6 +36,7 @@ pub mod memory;
 pub mod philox;
 pub mod placement;
 pub mod pool;
+pub mod prefix;
 pub mod report;
 pub mod resident;
 pub mod sampler;
@@ -49,6 +51,7 @@ pub use forward::{Cancel, SweepObserver, SweepProgress, forward};
 pub use memory::{MemoryNeed, check_memory};
 pub use placement::{Placement, PlacementReport};
 pub use pool::ComputePool;
+pub use prefix::{PrefixStore, SnapshotFile};
 pub use report::RunReport;
 pub use resident::ResidentSource;
 pub use sampler::{SampleError, Sampler, SamplingSettings};

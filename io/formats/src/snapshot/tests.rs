@@ -75,6 +75,28 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn the_bytes_are_those_of_the_page() {
+    let mut expected = b"k3-snaps".to_vec();
+    expected.extend([1, 0, 0, 0, 1, 0, 0, 0]);
+    expected.extend([7; 32]);
+    expected.extend([0, 0, 0, 0, 3, 0, 0, 0]);
+    expected.extend([2, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([0; 24]);
+    let ids = [1, 0, 0, 0, 0x0a, 0x80, 2, 0];
+    let hashed = [b"k3 sequence snapshot 1\0", &expected[..], &ids].concat();
+    let key = *blake3::hash(&hashed).as_bytes();
+    expected.extend(key);
+    expected.extend(ids);
+    expected.extend(b"state");
+    let chunk = [&[0; 8][..], b"state"].concat();
+    expected.extend(&blake3::keyed_hash(&key, &chunk).as_bytes()[..16]);
+    expected.extend(b"k3-s-end");
+    expected.extend([173, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(expected.len(), 173);
+    assert_eq!(written(&[1, 0x2_800a], b"state"), expected);
+}
+
+#[test]
 fn every_flipped_byte_every_length_and_an_appended_byte_are_refused() {
     let payload = payload(200);
     let bytes = written(&[1, 2, 3], &payload);

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use k3_formats::{FormatError, ReadAt};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -72,6 +73,18 @@ impl FileReader {
             bytes,
             PosixFadviseAdvice::POSIX_FADV_DONTNEED,
         );
+    }
+
+    /// Sets the time of last modification, by which those that order files by use
+    /// know this one. Whoever may not sees no more than an older time.
+    pub fn touch(&self, time: SystemTime) -> bool {
+        self.file.set_modified(time).is_ok()
+    }
+
+    /// Whether `path` still names this file, not one that took its place.
+    pub fn is_at(&self, path: &Path) -> bool {
+        path.symlink_metadata()
+            .is_ok_and(|named| (named.dev(), named.ino()) == self.identity)
     }
 
     /// Checks that the file still has the length it was opened with.

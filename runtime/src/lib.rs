@@ -15,6 +15,7 @@
 //! | [`session`] | one conversation: prefill, steps, teacher forcing |
 //! | [`scheduler`] | many sequences, one walk: who takes part in which sweep |
 //! | [`draft`](mod@draft) | guesses of the tokens to come, and how many a sweep carries |
+//! | [`prefix`] | states in files: saved conversations, a cache of prefixes |
 //! | [`sampler`], [`philox`] | from logits to a token, reproducibly |
 //! | [`report`] | what a run tells about itself |
 //! | [`ladder`] | the same run at several budgets, held to each |
@@ -38,6 +39,7 @@ pub mod memory;
 pub mod philox;
 pub mod placement;
 pub mod pool;
+pub mod prefix;
 pub mod report;
 pub mod resident;
 pub mod sampler;
@@ -53,6 +55,7 @@ pub use forward::{Cancel, StopSignal, SweepObserver, SweepProgress, forward};
 pub use memory::{MemoryNeed, check_memory};
 pub use placement::{Placement, PlacementReport};
 pub use pool::ComputePool;
+pub use prefix::{PrefixStore, SnapshotFile};
 pub use report::RunReport;
 pub use resident::ResidentSource;
 pub use sampler::{

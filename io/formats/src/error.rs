@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::config::{ConfigProblem, problem_list};
 use crate::manifest::ManifestFault;
 use crate::shown::{listed, quoted, sentence};
+use crate::snapshot::SnapshotFault;
 use crate::trunk::TrunkFault;
 
 /// A file this crate was asked to read is not what it should be.
@@ -266,6 +267,21 @@ pub enum FormatError {
         offset: u64,
         /// What is wrong with it.
         fault: ManifestFault,
+    },
+
+    /// A sequence snapshot is damaged, or is of something else.
+    #[error(
+        "{}: offset {offset}: {fault}; remove it, the run computes the same without it, or name \
+         one that was made with this checkpoint and these settings",
+        path.display()
+    )]
+    Snapshot {
+        /// The snapshot.
+        path: PathBuf,
+        /// Where the fault lies.
+        offset: u64,
+        /// What is wrong with it.
+        fault: SnapshotFault,
     },
 
     /// An expert trace is malformed.

@@ -20,6 +20,7 @@
 //! | [`trace`] | expert traces |
 //! | [`trunk`] | packed trunks, and the field's raw one |
 //! | [`manifest`] | the integrity manifest: hashes of every byte |
+//! | [`snapshot`] | sequence snapshots: what one conversation carries |
 //! | [`Identity`] | what makes two checkpoints the same one |
 //! | [`synth`] | synthetic checkpoints in the released layout |
 //! | `gates` (feature `testing`) | whether a test runs, and saying when it does not |
@@ -43,6 +44,7 @@ mod read_at;
 pub mod replica;
 pub mod safetensors;
 mod shown;
+pub mod snapshot;
 pub mod synth;
 mod tensor;
 mod tiktoken;
@@ -58,6 +60,9 @@ pub use manifest::{Manifest, ManifestFault, ManifestPlan};
 pub use memory_file::MemoryFile;
 pub use read_at::{ReadAt, read_all};
 pub use safetensors::{ShardIndex, ShardInfo, ShardList};
+pub use snapshot::{
+    Snapshot, SnapshotBinding, SnapshotFault, SnapshotHeader, SnapshotWriter, StateForm,
+};
 pub use tensor::{MAX_DIMENSIONS, Shape, TensorRef};
 pub use tiktoken::{RANK_FILE_BYTES_MAX, RankFile, write_ranks};
 pub use trace::ExpertTrace;

@@ -14,6 +14,7 @@
 //! | [`event`] | what becomes of it |
 //! | `sequence` | one choice of a request, from prompt to last token |
 //! | `guessing` | what a sequence guesses, and what it learns from it |
+//! | `prefixes` | states that outlive their sequences |
 //! | `forming` | positions of the next sweep |
 //! | `attribution` | whose bytes a shared read was |
 //! | `step` | one sweep and what follows from it |
@@ -32,6 +33,7 @@ mod attribution;
 pub mod event;
 mod forming;
 mod guessing;
+mod prefixes;
 pub mod request;
 mod sequence;
 pub mod settings;
@@ -56,7 +58,9 @@ pub use request::{
 pub use settings::{SchedulerBytes, SchedulerSettings};
 pub use step::StepReport;
 
+use crate::prefix::PrefixStore;
 use guessing::Guessing;
+use prefixes::Prefixes;
 use sequence::Sequence;
 
 /// The experts of one position and its embedding row, if none is in memory.
@@ -91,6 +95,7 @@ pub struct Scheduler<'a, M: ModelFamily, S: WeightSource> {
     progress: Arc<SweepProgress>,
     /// Bytes that one more position can have read at most.
     guess_bytes_max: u64,
+    prefixes: Option<Prefixes<'a>>,
 }
 
 impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
@@ -127,12 +132,28 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             trace: None,
             progress: Arc::default(),
             guess_bytes_max: guess_bytes_max(&model.footprint()),
+            prefixes: None,
         }
     }
 
     /// Tells `progress` where each sweep stands.
     pub fn report_progress(&mut self, progress: Arc<SweepProgress>) {
         self.progress = progress;
+    }
+
+    /// Takes the states of prompts from `store` as far as they are there, and
+    /// keeps those that may be wanted again: at certain lengths of a prompt, and
+    /// at the end of an answer. The store's binding must be that of the model.
+    pub fn keep_prefixes(&mut self, store: &'a PrefixStore) {
+        self.prefixes = Some(Prefixes::new(store));
+    }
+
+    /// What a person should know of the states that were kept, one sentence each.
+    #[must_use]
+    pub fn prefix_notes(&self) -> Vec<String> {
+        self.prefixes
+            .as_ref()
+            .map_or_else(Vec::new, Prefixes::notes)
     }
 
     /// Starts recording the experts of every sweep that finishes.
@@ -230,14 +251,22 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         let (context, bytes) = (self.settings.context_positions, self.guess_bytes_max);
         let guessing = || may_guess.then(|| Guessing::new(context, bytes));
         let sequences = Sequence::of_request(id, request, &slots, guessing);
-        for sequence in sequences {
+        for mut sequence in sequences {
             if sequence.is_leader() {
-                events.push(sequence.event(Update::Admitted {
-                    reused_positions: 0,
-                }));
+                let reused_positions = self.restore(&mut sequence);
+                events.push(sequence.event(Update::Admitted { reused_positions }));
             }
             self.running.push(sequence);
         }
+    }
+
+    /// Finds as much of the prompt of `sequence` as is stored.
+    fn restore(&mut self, sequence: &mut Sequence) -> usize {
+        let Some(prefixes) = &self.prefixes else {
+            return 0;
+        };
+        let state = &mut self.states[sequence.slot()];
+        sequence.restore(|tokens| prefixes.restore(tokens, state))
     }
 
     /// Takes the sequences that have ended off the list and frees their states.

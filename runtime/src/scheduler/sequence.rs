@@ -8,6 +8,7 @@ use k3_models::{Advance, LogitRows, Segment};
 use super::event::{Ended, Event, FinishReason, RequestCounts, Update};
 use super::forming::Ready;
 use super::guessing::Guessing;
+use super::prefixes::{is_border, next_border};
 use super::request::{GenerateRequest, PromptRows, RequestId, TokenWatch};
 use crate::error::RunError;
 use crate::forward::Cancel;
@@ -63,6 +64,8 @@ pub(super) struct Sequence {
     counts: RequestCounts,
     /// What ended it, if that was an error.
     error: Option<Arc<RunError>>,
+    /// Whether it has come to an end of its own.
+    is_complete: bool,
 }
 
 /// A segment's part of a finished sweep.
@@ -122,6 +125,7 @@ impl Sequence {
             watch: choice.watch,
             counts: RequestCounts::default(),
             error: None,
+            is_complete: false,
         });
         sequences.collect()
     }
@@ -172,12 +176,39 @@ impl Sequence {
         }
     }
 
-    /// What it could do next.
-    pub(super) fn ready(&self) -> Ready {
+    /// Lets `find` bring the state along the prompt; the positions found.
+    pub(super) fn restore(&mut self, find: impl FnOnce(&[u32]) -> usize) -> usize {
+        if self.common.prompt_rows == PromptRows::All {
+            // Rows come from computing.
+            return 0;
+        }
+        self.taken = find(&self.tokens);
+        self.counts.reused_positions = self.taken as u64;
+        self.taken
+    }
+
+    /// What its state has taken, if that is worth keeping: so much of a prompt,
+    /// or a whole answer.
+    pub(super) fn to_keep(&self) -> Option<&[u32]> {
+        let is_worth_it = match self.phase {
+            Phase::Reads => is_border(self.taken),
+            Phase::Ended => self.is_complete,
+            Phase::Waits | Phase::Generates => false,
+        };
+        is_worth_it.then(|| &self.tokens[..self.taken])
+    }
+
+    /// What it could do next. With `borders` a prompt is not read beyond the next
+    /// one at a time.
+    pub(super) fn ready(&self, borders: bool) -> Ready {
         match self.phase {
-            Phase::Reads => Ready::Prompt {
-                left: self.common.prompt_len - self.taken,
-            },
+            Phase::Reads => {
+                let left = self.common.prompt_len - self.taken;
+                let to_border = next_border(self.taken) - self.taken;
+                Ready::Prompt {
+                    left: if borders { left.min(to_border) } else { left },
+                }
+            }
             Phase::Generates => Ready::Step {
                 guesses: self.guesses.len(),
             },
@@ -260,6 +291,10 @@ impl Sequence {
         self.phase = Phase::Ended;
         self.watch = None;
         self.error.clone_from(&error);
+        self.is_complete = matches!(
+            reason,
+            FinishReason::Length | FinishReason::StopId | FinishReason::Watch
+        );
         events.push(self.event(Update::Ended(Ended {
             reason,
             counts: self.counts,

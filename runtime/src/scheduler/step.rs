@@ -139,7 +139,8 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
 
     /// Who takes part in the next sweep, in the order of their states.
     fn participants(&self) -> Vec<Participant> {
-        let ready: Vec<Ready> = self.running.iter().map(Sequence::ready).collect();
+        let borders = self.prefixes.is_some();
+        let ready: Vec<Ready> = self.running.iter().map(|one| one.ready(borders)).collect();
         let counts = positions(&ready, self.settings.chunk_positions);
         let mut participants: Vec<_> = counts
             .into_iter()
@@ -226,6 +227,7 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
         }
         self.settle(participants, &taken, &mut report, events);
         self.forsake(events);
+        self.keep();
         Ok(report)
     }
 
@@ -237,7 +239,7 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
         };
         for part in participants {
             report.positions += part.positions as u64;
-            match self.running[part.index].ready() {
+            match self.running[part.index].ready(false) {
                 Ready::Prompt { .. } => report.prompt_positions += part.positions as u64,
                 Ready::Step { guesses } => report.guessed += guesses as u64,
                 Ready::Waits => {}
@@ -268,6 +270,18 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
                     report.accepted += count.saturating_sub(1) as u64;
                 }
                 Taken::Prompt(row) => self.begin_answers(part, row, events),
+            }
+        }
+    }
+
+    /// Keeps the states that may be wanted again.
+    fn keep(&mut self) {
+        let Some(prefixes) = &mut self.prefixes else {
+            return;
+        };
+        for sequence in &self.running {
+            if let Some(tokens) = sequence.to_keep() {
+                prefixes.keep(tokens, &self.states[sequence.slot()]);
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Several stores on one directory.
 
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use k3_formats::gates;

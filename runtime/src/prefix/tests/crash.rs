@@ -1,12 +1,20 @@
 //! Processes that are killed: at each step by a shim, and for real.
 
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k3_formats::gates;
 
 use super::super::steps::STEPS_LEFT;
 use super::*;
+
+/// A process being started has for a moment the files of all threads, and their locks:
+/// no thread may play a killed process meanwhile.
+fn no_other_starts() -> MutexGuard<'static, ()> {
+    static STARTS: Mutex<()> = Mutex::new(());
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Small steps of a generator, so that a failure can be repeated.
 fn random(seed: &mut u64) -> u64 {
@@ -69,6 +77,7 @@ fn a_process_killed_at_any_step_leaves_whole_entries() {
     let kills = if gates::slow() { 2000 } else { 120 };
     let mut killed = 0;
     for _ in 0..kills {
+        let _alone = no_other_starts();
         STEPS_LEFT.set(Some(random(&mut seed) % 60));
         killed += u64::from(!work(directory.path(), &mut seed, 4));
         STEPS_LEFT.set(None);
@@ -79,6 +88,7 @@ fn a_process_killed_at_any_step_leaves_whole_entries() {
 
 #[test]
 fn every_step_of_one_save_can_be_the_last() {
+    let _alone = no_other_starts();
     for steps in 0.. {
         let directory = tempfile::tempdir().unwrap();
         let store = open(directory.path(), 2 * entry_bytes(2));
@@ -125,6 +135,7 @@ fn a_process_killed_for_real_leaves_whole_entries() {
     let kills = if gates::slow() { 1000 } else { 50 };
     let mut seed = 3;
     for _ in 0..kills {
+        let alone = no_other_starts();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -135,6 +146,7 @@ fn a_process_killed_for_real_leaves_whole_entries() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        drop(alone);
         std::thread::sleep(Duration::from_micros(2000 + random(&mut seed) % 40_000));
         let ended = child.try_wait().unwrap();
         assert!(ended.is_none(), "it ended by itself: {ended:?}");

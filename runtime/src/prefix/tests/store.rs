@@ -161,7 +161,9 @@ fn a_damaged_entry_is_taken_away_and_a_shorter_one_serves() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path(), PLENTY_BYTES);
     let tokens = ids(10);
-    for at in 0..usize::try_from(entry_bytes(10)).unwrap() {
+    // The tests of the format flip every byte of a file.
+    let places = (0..usize::try_from(entry_bytes(10)).unwrap()).step_by(9);
+    for (number, at) in places.enumerate() {
         save(&store, &tokens[..5]).unwrap();
         save(&store, &tokens).unwrap();
         let name = names(directory.path()).into_iter();
@@ -176,7 +178,7 @@ fn a_damaged_entry_is_taken_away_and_a_shorter_one_serves() {
         }
         assert!(!path.exists(), "byte {at}");
         assert_eq!(found(&store, &tokens, 10), Some(5));
-        assert_eq!(store.statistics().damaged, at as u64 + 1);
+        assert_eq!(store.statistics().damaged, number as u64 + 1);
     }
 }
 

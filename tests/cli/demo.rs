@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{ISAS, fixture, json, k3, refusal, stdout_of};
+use crate::common::{ISAS, fixture, json, k3, program, refusal, stdout_of};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()

@@ -262,7 +262,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
 
     /// Finds as much of the prompt of `sequence` as is stored.
     fn restore(&mut self, sequence: &mut Sequence) -> usize {
-        let Some(prefixes) = &self.prefixes else {
+        let Some(prefixes) = &mut self.prefixes else {
             return 0;
         };
         let state = &mut self.states[sequence.slot()];

@@ -28,6 +28,8 @@ pub(super) fn is_border(position: usize) -> bool {
 /// A store, and what became of it.
 pub(super) struct Prefixes<'a> {
     store: &'a PrefixStore,
+    /// The first state that could not be read, and was computed instead.
+    unread: Option<PrefixError>,
     /// What went wrong; nothing is saved any more then.
     fault: Option<PrefixError>,
     /// Whether a state was larger than the limit.
@@ -38,6 +40,7 @@ impl<'a> Prefixes<'a> {
     pub(super) fn new(store: &'a PrefixStore) -> Self {
         Self {
             store,
+            unread: None,
             fault: None,
             no_room: None,
         }
@@ -45,7 +48,7 @@ impl<'a> Prefixes<'a> {
 
     /// Brings `state`, which is empty, as far along `tokens` as anything stored
     /// goes, but for the last of them. The positions found.
-    pub(super) fn restore(&self, tokens: &[u32], state: &mut impl SequenceState) -> usize {
+    pub(super) fn restore(&mut self, tokens: &[u32], state: &mut impl SequenceState) -> usize {
         // Each turn takes away a damaged entry, or ends.
         while let Some(hit) = self.store.find(tokens, tokens.len() - 1) {
             let position = hit.position();
@@ -53,7 +56,9 @@ impl<'a> Prefixes<'a> {
                 Ok(()) => return position,
                 Err(error) => {
                     state.reset();
-                    if !matches!(error, PrefixError::Damaged(_)) {
+                    let is_gone = matches!(error, PrefixError::Damaged(_));
+                    self.unread.get_or_insert(error);
+                    if !is_gone {
                         break;
                     }
                 }
@@ -83,6 +88,8 @@ impl<'a> Prefixes<'a> {
     /// What a person should know, one sentence each.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.store.take_warnings();
+        let unread = self.unread.as_ref();
+        notes.extend(unread.map(|error| format!("computed again: {error}")));
         notes.extend(
             self.fault
                 .as_ref()

@@ -17,6 +17,7 @@ use k3_formats::FormatError;
 use k3_integrity::IntegrityError;
 use k3_io::{EngineError, IoError};
 use k3_kernels::Isa;
+use k3_runtime::prefix::PrefixError;
 use k3_runtime::{RunError, SampleError};
 use k3_tokenizer::TokenizerError;
 
@@ -415,6 +416,9 @@ pub(crate) enum CliError {
         /// What is wrong; never what it holds.
         reason: &'static str,
     },
+    /// The prefix cache cannot be used.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
     /// Lines of a batch that cannot be run.
     #[error("{path}: {count} of the lines cannot be run as they are\n{}", faults.join("\n"))]
     BatchLines {

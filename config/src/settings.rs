@@ -143,6 +143,10 @@ pub struct Settings {
     pub draft: Sourced<u32>,
     /// Sequences that run at a time.
     pub sequences: Option<Sourced<PositiveCount>>,
+    /// Where states that may be wanted again are kept.
+    pub prefix_cache: Option<Sourced<PathBuf>>,
+    /// How much of them.
+    pub prefix_cache_gb: Sourced<Gigabytes>,
     /// Attention form.
     pub attention: Sourced<AttentionChoice>,
     /// Further folders that hold shards.
@@ -157,6 +161,10 @@ pub struct Settings {
     /// setting, and presets beside a size. One sentence each.
     pub warnings: Vec<String>,
 }
+
+/// Bytes that the prefix cache takes on disk unless another number is given:
+/// some twenty states of Kimi K3.
+const DEFAULT_PREFIX_CACHE: Gigabytes = Gigabytes(Bytes(16_000_000_000));
 
 impl Settings {
     /// Settings from their layers.
@@ -201,6 +209,8 @@ impl Settings {
             lookahead: or_default(layer.lookahead, 0),
             draft: or_default(layer.draft, 0),
             sequences: layer.sequences,
+            prefix_cache: layer.prefix_cache,
+            prefix_cache_gb: or_default(layer.prefix_cache_gb, DEFAULT_PREFIX_CACHE),
             attention: or_default(layer.attention, AttentionChoice::Latent),
             root: layer.root,
             trunk: layer.trunk,

@@ -16,6 +16,7 @@ pub use sweeps::{SWEEP_ROWS_PER_END, SweepTable, SweepTotals};
 pub use trunk::{ChecksumUse, CodecReport, TrunkFormat, TrunkReport};
 
 use crate::placement::PlacementReport;
+use crate::prefix::PrefixStore;
 use crate::sampler::{SamplingSettings, TokenLogprobs};
 use crate::session::SessionCounts;
 
@@ -59,6 +60,8 @@ pub struct RunReport {
     pub trunk: Option<TrunkReport>,
     /// What was read and when, unless every weight was in memory.
     pub streaming: Option<StreamingReport>,
+    /// The prefix cache, where there is one.
+    pub prefix_cache: Option<PrefixReport>,
     /// Teacher-forced agreement, when it was asked for.
     pub teacher_forced: Option<TeacherForcedReport>,
     /// Fallbacks in force and other things worth knowing, one line each.
@@ -147,6 +150,12 @@ pub struct CountsReport {
     pub embedding_bytes: u64,
     /// Weight groups skipped because their scale byte is NaN (255).
     pub nan_scale_groups: u64,
+    /// Positions whose states came from the prefix cache instead.
+    pub reused_positions: u64,
+    /// Tokens guessed ahead.
+    pub guessed_tokens: u64,
+    /// Guesses that were right.
+    pub accepted_tokens: u64,
 }
 
 impl From<&SessionCounts> for CountsReport {
@@ -161,6 +170,48 @@ impl From<&SessionCounts> for CountsReport {
             expert_bytes: totals.expert_bytes,
             embedding_bytes: totals.embedding_bytes,
             nan_scale_groups: totals.nan_scale_groups,
+            reused_positions: counts.reused_positions,
+            guessed_tokens: counts.guessed,
+            accepted_tokens: counts.accepted,
+        }
+    }
+}
+
+/// What the prefix cache did.
+#[derive(Debug, Clone, Serialize)]
+pub struct PrefixReport {
+    /// Its directory.
+    pub directory: String,
+    /// Most that it takes on disk.
+    pub limit_bytes: u64,
+    /// Prompts that began with something stored.
+    pub hits: u64,
+    /// Prompts that did not.
+    pub misses: u64,
+    /// Bytes of files that were read.
+    pub read_bytes: u64,
+    /// Bytes of files that were written.
+    pub written_bytes: u64,
+    /// States removed to make room.
+    pub evictions: u64,
+    /// States taken away because they were damaged.
+    pub damaged: u64,
+}
+
+impl PrefixReport {
+    /// What `store` did since it was opened.
+    #[must_use]
+    pub fn new(store: &PrefixStore) -> Self {
+        let statistics = store.statistics();
+        Self {
+            directory: store.directory().display().to_string(),
+            limit_bytes: store.limit_bytes(),
+            hits: statistics.hits,
+            misses: statistics.misses,
+            read_bytes: statistics.read_bytes,
+            written_bytes: statistics.written_bytes,
+            evictions: statistics.evictions,
+            damaged: statistics.damaged,
         }
     }
 }

@@ -79,6 +79,12 @@ pub struct SessionCounts {
     pub sweeps: u64,
     /// Positions computed.
     pub positions: u64,
+    /// Positions whose states were found instead.
+    pub reused_positions: u64,
+    /// Tokens that were guessed.
+    pub guessed: u64,
+    /// Guesses that were right.
+    pub accepted: u64,
     /// Sums over all sweeps.
     pub totals: SweepCounts,
 }

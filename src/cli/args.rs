@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser};
-use k3_config::ThreadPins;
+use k3_config::{Gigabytes, ThreadPins};
 use k3_kernels::Isa;
 use k3_models::kimi_k3::AttentionForm;
 
@@ -76,6 +76,9 @@ pub(crate) struct GenerateArgs {
     /// How to compute.
     #[command(flatten)]
     pub execution: ExecutionArgs,
+    /// What to keep for later runs.
+    #[command(flatten)]
+    pub prefix: PrefixArgs,
     /// What to write where.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -303,6 +306,30 @@ pub(crate) struct ExecutionArgs {
     /// more than this.
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub context: Option<u64>,
+}
+
+/// What is kept of one run for the next.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct PrefixArgs {
+    /// Keep states of prompts here, for later runs
+    ///
+    /// What a prompt shares with an earlier one is read from here instead of
+    /// computed: of a conversation's second turn only what is new is. Kept are
+    /// the ends of answers and certain lengths of prompts (64, 128, 256, 512 and
+    /// so on by 512). Any number of programs may share a directory.
+    #[arg(long, value_name = "DIR")]
+    pub prefix_cache: Option<PathBuf>,
+
+    /// Most that it takes on disk, in 10^9 bytes [default: 16]
+    ///
+    /// What was used longest ago goes first.
+    #[arg(long, value_name = "GB", allow_hyphen_values = true)]
+    pub prefix_cache_gb: Option<Gigabytes>,
+
+    /// Neither take states from there nor keep any
+    #[arg(long, conflicts_with_all = ["prefix_cache", "prefix_cache_gb"])]
+    pub no_prefix_cache: bool,
 }
 
 /// Which processors compute threads run on.

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::args::{ExecutionArgs, ModelArgs, POSITIONS_MAX, SEQUENCES_MAX, SamplingArgs};
+use super::args::{
+    ExecutionArgs, ModelArgs, POSITIONS_MAX, PrefixArgs, SEQUENCES_MAX, SamplingArgs,
+};
 use super::memory::{MemoryArgs, ReadingArgs};
 use super::metrics::MetricsArgs;
 use super::values;
@@ -84,6 +86,10 @@ pub(crate) struct BatchArgs {
     /// How to compute.
     #[command(flatten)]
     pub execution: ExecutionArgs,
+
+    /// What to keep for later runs.
+    #[command(flatten)]
+    pub prefix: PrefixArgs,
 
     /// Write the report as JSON
     #[arg(short, long, value_name = "FILE", value_parser = values::output_path(), help_heading = "Output")]

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Arg, ArgGroup, Args, Parser, ValueEnum};
 use k3_config::{Bytes, MemoryRequest};
 
-use super::args::{ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PromptArgs};
+use super::args::{
+    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PrefixArgs, PromptArgs,
+};
 use super::memory::{MemoryArgs, ReadingArgs};
 use super::metrics::{Listen, MetricsArgs};
 use super::values;
@@ -104,6 +106,7 @@ impl LadderArgs {
     /// The generation that is one run at `budget`.
     pub(crate) fn run(&self, budget: Bytes) -> GenerateArgs {
         GenerateArgs {
+            prefix: PrefixArgs::default(),
             model: self.model.clone(),
             prompt: self.prompt.clone(),
             generation: self.generation.clone(),

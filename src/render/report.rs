@@ -6,7 +6,8 @@ use std::io::Write as _;
 use k3_config::Bytes;
 use k3_runtime::RunReport;
 use k3_runtime::report::{
-    ChecksumUse, EngineReport, MemoryReport, StopReason, StreamingReport, TrunkReport,
+    ChecksumUse, CountsReport, EngineReport, MemoryReport, PrefixReport, StopReason,
+    StreamingReport, TrunkReport,
 };
 
 use super::style::Style;
@@ -62,6 +63,13 @@ fn render(report: &RunReport, style: Style) -> String {
         facts.extend(lookahead(streaming));
     }
     facts.extend(report.trunk.as_ref().map(packed));
+    facts.extend(guessed(&report.counts));
+    facts.extend(
+        report
+            .prefix_cache
+            .as_ref()
+            .map(|cache| prefixes(cache, &report.counts)),
+    );
     let mut text = String::from("\n");
     text.push_str(&table::facts(&facts));
     let skipped = report.counts.nan_scale_groups;
@@ -84,6 +92,24 @@ fn render(report: &RunReport, style: Style) -> String {
         });
     }
     text
+}
+
+/// What guessing ahead came to, if anything was guessed.
+fn guessed(counts: &CountsReport) -> Option<(&'static str, String)> {
+    let (guessed, accepted) = (counts.guessed_tokens, counts.accepted_tokens);
+    let text = format!("{accepted} of {guessed} tokens ahead were right");
+    (guessed > 0).then_some(("guessed", text))
+}
+
+/// What the prefix cache gave and took.
+fn prefixes(cache: &PrefixReport, counts: &CountsReport) -> (&'static str, String) {
+    let text = format!(
+        "{} positions from the prefix cache, {} read, {} written",
+        counts.reused_positions,
+        short_bytes(cache.read_bytes),
+        short_bytes(cache.written_bytes)
+    );
+    ("reused", text)
 }
 
 fn model(report: &RunReport) -> String {

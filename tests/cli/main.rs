@@ -1,5 +1,6 @@
 //! The `k3` binary as its users meet it.
 
+mod batch;
 mod bench;
 mod bench_experts;
 mod common;
@@ -23,6 +24,7 @@ mod midway;
 mod origins;
 mod outputs;
 mod plan;
+mod prefix_cache;
 mod reference_data;
 mod released;
 mod replay;

@@ -196,6 +196,10 @@ setting_keys! {
     draft: u32,
     /// Sequences that run at a time.
     sequences: PositiveCount,
+    /// Where states that may be wanted again are kept.
+    prefix_cache: PathBuf,
+    /// How much of them.
+    prefix_cache_gb: Gigabytes,
     /// Attention form.
     attention: AttentionChoice,
     /// Further folders that hold shards.

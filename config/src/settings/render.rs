@@ -63,6 +63,8 @@ impl Settings {
             SettingRow::new("lookahead", &self.lookahead),
             SettingRow::new("draft", &self.draft),
             SettingRow::optional("sequences", &self.sequences),
+            SettingRow::optional("prefix_cache", &self.prefix_cache),
+            SettingRow::new("prefix_cache_gb", &self.prefix_cache_gb),
             SettingRow::new("attention", &self.attention),
             SettingRow::optional("root", &self.root),
             SettingRow::optional("trunk", &self.trunk),

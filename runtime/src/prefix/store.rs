@@ -196,6 +196,18 @@ impl PrefixStore {
         Ok(Saved::Stored { file_bytes })
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Most bytes of files in it.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
     /// What the store did so far.
     pub fn statistics(&self) -> PrefixStatistics {
         *self.statistics_mut()

@@ -266,7 +266,9 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             return 0;
         };
         let state = &mut self.states[sequence.slot()];
-        sequence.restore(|tokens| prefixes.restore(tokens, state))
+        let reused = sequence.restore(|tokens| prefixes.restore(tokens, state));
+        self.counts.reused_positions += reused as u64;
+        reused
     }
 
     /// Takes the sequences that have ended off the list and frees their states.

@@ -226,6 +226,8 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
             }
         }
         self.settle(participants, &taken, &mut report, events);
+        self.counts.guessed += report.guessed;
+        self.counts.accepted += report.accepted;
         self.forsake(events);
         self.keep();
         Ok(report)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::report::CountsReport;
+use k3_runtime::report::{CountsReport, PrefixReport};
 use k3_runtime::scheduler::{Ended, Event, FinishReason, RequestId, StepReport, Update};
 use k3_runtime::{GenerateRequest, RunError, Scheduler};
 use k3_tokenizer::{Render, StreamDecoder, Tokenizer};
@@ -41,10 +41,6 @@ pub(super) struct Totals {
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub tokens: u64,
-    /// Tokens that were guessed.
-    pub guessed: u64,
-    /// Guesses that were right.
-    pub accepted: u64,
     /// Payload bytes read.
     pub read_bytes: u64,
 }
@@ -55,6 +51,10 @@ pub(super) struct Driven {
     pub totals: Totals,
     /// What was consumed.
     pub counts: CountsReport,
+    /// The prefix cache, where there is one.
+    pub prefix_cache: Option<PrefixReport>,
+    /// What a person should know, one sentence each.
+    pub notes: Vec<String>,
     /// Seconds from the first sweep to the last answer.
     pub seconds: f64,
     /// Answers that were there before.
@@ -92,11 +92,15 @@ impl<'a> Drive<'a> {
     /// None of a single prompt: what ends the run early is told beside what came
     /// before it.
     pub(super) fn run<S: Reads>(mut self, source: &mut S) -> Result<Driven, CliError> {
+        let store = self.started.run.setup.prefix_store(self.started.model)?;
         let begun = Instant::now();
         let started = self.started;
         let (model, settings) = (started.model, started.settings);
         let cancel = started.cancel.clone();
         let mut scheduler = Scheduler::new(model, source, started.pool, settings, cancel);
+        if let Some(store) = &store {
+            scheduler.keep_prefixes(store);
+        }
         scheduler.report_progress(started.live.progress());
         started
             .live
@@ -110,6 +114,8 @@ impl<'a> Drive<'a> {
         Ok(Driven {
             totals: self.totals,
             counts: scheduler.counts().into(),
+            prefix_cache: store.as_ref().map(PrefixReport::new),
+            notes: scheduler.prefix_notes(),
             seconds: begun.elapsed().as_secs_f64(),
             done_before: self.output.done_before,
             unwritten: self.output.waiting_count(),
@@ -186,8 +192,6 @@ impl<'a> Drive<'a> {
         self.positions += all.saturating_sub(ended.counts.positions);
         self.totals.failed += usize::from(ended.error.is_some());
         self.totals.answered += 1;
-        self.totals.guessed += ended.counts.guessed;
-        self.totals.accepted += ended.counts.accepted;
         let tokenizer = run.setup.tokenizer.as_ref();
         self.output.add(
             place,

@@ -94,6 +94,7 @@ fn open(args: &BatchArgs) -> Result<Setup, CliError> {
         memory: &args.memory,
         reading: &args.reading,
         execution: &args.execution,
+        prefix: &args.prefix,
     };
     let values = SettingValues {
         sequences: args.sequences.map(positive),
@@ -151,6 +152,9 @@ impl Run<'_> {
     fn go(&self, output: Output, done: &[bool], out: Option<OutputFile>) -> Result<Exit, CliError> {
         let left = || self.prompts.iter().zip(done).filter(|(_, done)| !**done);
         let left_count = left().count();
+        if left_count == 0 && out.is_none() {
+            return Ok(report::nothing_left(self));
+        }
         let setup = self.setup;
         let live = Live::new(RunFacts {
             identity: setup.identity.clone(),

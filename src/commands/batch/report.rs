@@ -7,7 +7,8 @@ use k3_config::HostCpu;
 use k3_models::kimi_k3::NUMERICS_VERSION;
 use k3_runtime::placement::PlacementReport;
 use k3_runtime::report::{
-    CountsReport, ModelReport, NumericsReport, REPORT_VERSION, StreamingReport, TrunkReport,
+    CountsReport, ModelReport, NumericsReport, PrefixReport, REPORT_VERSION, StreamingReport,
+    TrunkReport,
 };
 use serde::Serialize;
 
@@ -41,15 +42,12 @@ pub(super) struct BatchReport {
     prompt_tokens: u64,
     /// Tokens generated.
     generated_tokens: u64,
-    /// Tokens guessed ahead.
-    guessed_tokens: u64,
-    /// Guesses that were right.
-    accepted_tokens: u64,
     /// Payload bytes read.
     read_bytes: u64,
     /// From the first sweep to the last answer.
     seconds: f64,
     counts: CountsReport,
+    prefix_cache: Option<PrefixReport>,
     trunk: Option<TrunkReport>,
     streaming: Option<StreamingReport>,
     notes: Vec<String>,
@@ -83,7 +81,7 @@ impl BatchReport {
         let (setup, driven) = (run.setup, &ended.driven);
         let (settings, totals) = (started.settings, driven.totals);
         let mut notes = setup.notes.clone();
-        notes.extend(ended.notes.iter().cloned());
+        notes.extend(ended.notes.iter().chain(&driven.notes).cloned());
         if driven.torn_bytes > 0 {
             notes.push(format!(
                 "the last {} bytes of OUTPUT were a line without its end, and were cut off",
@@ -128,11 +126,10 @@ impl BatchReport {
             error: driven.error.as_ref().map(|error| chain(error)),
             prompt_tokens: totals.prompt_tokens,
             generated_tokens: totals.tokens,
-            guessed_tokens: totals.guessed,
-            accepted_tokens: totals.accepted,
             read_bytes: totals.read_bytes,
             seconds: driven.seconds,
             counts: driven.counts,
+            prefix_cache: driven.prefix_cache.clone(),
             trunk: ended.trunk.clone(),
             streaming: ended.streaming.clone(),
             notes,
@@ -158,9 +155,16 @@ impl BatchReport {
         if self.execution.guesses > 0 {
             let guesses = format!(
                 "{} of {} guesses were right",
-                self.accepted_tokens, self.guessed_tokens
+                self.counts.accepted_tokens, self.counts.guessed_tokens
             );
             facts.push(("guessed", guesses));
+        }
+        if self.prefix_cache.is_some() {
+            let reused = self.counts.reused_positions;
+            facts.push((
+                "reused",
+                format!("{reused} positions from the prefix cache"),
+            ));
         }
         let mut text = String::from("\n");
         text.push_str(&table::facts(&facts));
@@ -212,6 +216,16 @@ impl BatchReport {
             short_bytes(each)
         )
     }
+}
+
+/// Ends a run that has nothing to do.
+pub(super) fn nothing_left(run: &Run<'_>) -> Exit {
+    if !run.args.quiet {
+        let count = run.prompts.len();
+        let text = format!("all {count} prompts were answered by earlier runs\n");
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+    Exit::Done
 }
 
 /// Tells how it went, and ends the run.

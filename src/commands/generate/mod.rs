@@ -23,7 +23,7 @@ use std::time::Instant;
 use k3_config::BudgetPlan;
 use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::report::{StopReason, StreamingReport, TrunkReport};
+use k3_runtime::report::{PrefixReport, StopReason, StreamingReport, TrunkReport};
 use k3_runtime::{Cancel, ComputePool, RunError, Scheduler, SchedulerSettings};
 
 use crate::cli::args::GenerateArgs;
@@ -279,6 +279,10 @@ impl Run<'_> {
         if args.output.dump_trace.is_some() {
             scheduler.record_trace();
         }
+        let store = request.setup.prefix_store(model)?;
+        if let Some(store) = &store {
+            scheduler.keep_prefixes(store);
+        }
         scheduler.report_progress(self.live.progress());
         let load_seconds = self.started.elapsed().as_secs_f64();
         self.live.loaded(load_seconds);
@@ -290,6 +294,7 @@ impl Run<'_> {
         let ended = generation.run();
         let mut done = generation.finish(ended);
         done.timing.load_seconds = load_seconds;
+        done.prefix_cache = store.as_ref().map(PrefixReport::new);
         Ok(done)
     }
 }

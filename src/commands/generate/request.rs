@@ -55,6 +55,7 @@ impl Request {
             memory: &args.memory,
             reading: &args.reading,
             execution: &args.execution,
+            prefix: &args.prefix,
         };
         let setup = Setup::open(common, SettingValues::default())?;
         let vocab_size = setup.checkpoint.config().vocab_size;

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use k3_kernels::argmax;
 use k3_models::kimi_k3::KimiK3;
-use k3_runtime::report::{CountsReport, StopReason, TeacherForcedReport, TimingReport};
+use k3_runtime::report::{
+    CountsReport, PrefixReport, StopReason, TeacherForcedReport, TimingReport,
+};
 use k3_runtime::scheduler::{Ended, Event, FinishReason, PromptRows, StepReport, Update};
 use k3_runtime::{GenerateRequest, RunError, Scheduler, TokenLogprobs, logprobs};
 
@@ -69,6 +71,8 @@ pub(super) struct Done {
     pub counts: CountsReport,
     /// Where the time went, without loading.
     pub timing: TimingReport,
+    /// The prefix cache, where there is one.
+    pub prefix_cache: Option<PrefixReport>,
     /// Teacher forcing, where asked for.
     pub teacher_forced: Option<TeacherForcedReport>,
     /// (layer, expert) of all sweeps that finished.
@@ -209,7 +213,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         }
         for event in events.drain(..) {
             match event.update {
-                Update::Admitted { .. } => {}
+                Update::Admitted { reused_positions } => self.reused(reused_positions),
                 Update::PromptRows {
                     first_position,
                     rows,
@@ -265,6 +269,14 @@ impl<'a, S: Reads> Generation<'a, S> {
                     error => Err(error.into()),
                 }
             }
+        }
+    }
+
+    /// So much of the prompt need not be read.
+    fn reused(&mut self, positions: usize) {
+        if let Some(prompt) = &mut self.prompt {
+            prompt.positions += positions as u64;
+            prompt.bar.set(prompt.positions);
         }
     }
 
@@ -353,6 +365,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         trace.truncate(self.trace_len);
         let mut notes = self.request.notes.clone();
         notes.extend(self.stream.note());
+        notes.extend(self.scheduler.prefix_notes());
         Done {
             text: self.stream.text().map(str::to_owned),
             logprobs: self.logprobs,
@@ -361,6 +374,7 @@ impl<'a, S: Reads> Generation<'a, S> {
             error,
             counts: self.scheduler.counts().into(),
             timing: self.timing,
+            prefix_cache: None,
             teacher_forced: self.teacher_forced,
             trace,
             outputs: self.outputs,

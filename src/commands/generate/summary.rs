@@ -61,6 +61,7 @@ pub(super) fn report(
         timing: done.timing.clone(),
         trunk,
         streaming,
+        prefix_cache: done.prefix_cache.clone(),
         teacher_forced: done.teacher_forced.clone(),
         notes: done.notes.clone(),
     }

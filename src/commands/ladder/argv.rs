@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use k3_config::MemoryRequest;
 
 use crate::cli::args::{
-    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PlacementArgs, PromptArgs,
-    SamplingArgs,
+    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PlacementArgs, PrefixArgs,
+    PromptArgs, SamplingArgs,
 };
 use crate::cli::memory::{MemoryArgs, ReadingArgs};
 use crate::cli::metrics::MetricsArgs;
@@ -25,6 +25,8 @@ pub(super) fn argv(args: &GenerateArgs) -> Vec<OsString> {
         memory,
         reading,
         execution,
+        // What an earlier rung kept would be no part of the measurement.
+        prefix: PrefixArgs { .. },
         output: OutputArgs { .. },
         metrics: MetricsArgs { metrics_listen },
     } = args;
@@ -34,6 +36,7 @@ pub(super) fn argv(args: &GenerateArgs) -> Vec<OsString> {
     argv.reading(reading);
     argv.execution(execution);
     argv.shown("--metrics-listen", metrics_listen.as_ref());
+    argv.flag("--no-prefix-cache", true);
     argv.flag("--json", true);
     argv.flag("--quiet", true);
     argv.value("--ids-file", Some("-"));

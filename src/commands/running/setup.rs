@@ -8,15 +8,16 @@ use k3_config::{
     DEFAULT_CHUNK_POSITIONS, IsaChoice, MemoryBudget, SettingValues, Settings, Sourced,
 };
 use k3_formats::TensorRef;
+use k3_formats::snapshot::{SnapshotBinding, StateForm};
 use k3_kernels::{Isa, KernelSet};
-use k3_models::kimi_k3::{AttentionForm, KimiK3, KimiK3Layout};
+use k3_models::kimi_k3::{AttentionForm, KimiK3, KimiK3Layout, NUMERICS_VERSION};
 use k3_runtime::{
-    Cancel, Checkpoint, CheckpointPaths, Checksums, ResidentSource, RunError, SamplingSettings,
-    SessionBytes,
+    Cancel, Checkpoint, CheckpointPaths, Checksums, PrefixStore, ResidentSource, RunError,
+    SamplingSettings, SessionBytes,
 };
 use k3_tokenizer::Tokenizer;
 
-use crate::cli::args::{ExecutionArgs, ModelArgs, SamplingArgs};
+use crate::cli::args::{ExecutionArgs, ModelArgs, PrefixArgs, SamplingArgs};
 use crate::cli::memory::{MemoryArgs, ReadingArgs, positive};
 use crate::commands::model_path;
 use crate::error::CliError;
@@ -34,6 +35,8 @@ pub(crate) struct SetupArgs<'a> {
     pub reading: &'a ReadingArgs,
     /// How to compute.
     pub execution: &'a ExecutionArgs,
+    /// What to keep for later runs.
+    pub prefix: &'a PrefixArgs,
 }
 
 /// A model and how to run it.
@@ -74,7 +77,10 @@ impl Setup {
     pub(crate) fn open(args: SetupArgs<'_>, values: SettingValues) -> Result<Self, CliError> {
         let model_dir = model_path(args.model.model.as_deref())?;
         let values = args.values(values);
-        let settings = settings::resolve(values, args.memory.settings.as_deref())?;
+        let mut settings = settings::resolve(values, args.memory.settings.as_deref())?;
+        if args.prefix.no_prefix_cache {
+            settings.prefix_cache = None;
+        }
         settings::check_places(&settings)?;
         let isa = chosen_isa(&settings.isa)?;
         let checkpoint = open_checkpoint(&model_dir, &settings, args.model)?;
@@ -126,6 +132,30 @@ impl Setup {
             Some(tokenizer) => tokenizer.stop_ids(eos),
             None => eos.clone(),
         }
+    }
+
+    /// The store of states that the settings name, for `model`.
+    ///
+    /// # Errors
+    ///
+    /// A directory that can be neither made nor listed.
+    pub(crate) fn prefix_store(&self, model: &KimiK3) -> Result<Option<PrefixStore>, CliError> {
+        let Some(directory) = &self.settings.prefix_cache else {
+            return Ok(None);
+        };
+        let layers = model.layout().layer_count();
+        let binding = SnapshotBinding {
+            identity: self.checkpoint.identity(),
+            numerics_version: NUMERICS_VERSION,
+            form: match self.form {
+                AttentionForm::Latent => StateForm::Latent,
+                AttentionForm::Expanded => StateForm::Expanded,
+            },
+            layer_count: u32::try_from(layers).expect("capped by the config reader"),
+        };
+        let limit = self.settings.prefix_cache_gb.value.0.0;
+        let store = PrefixStore::open(&directory.value, limit, binding)?;
+        Ok(Some(store))
     }
 
     /// Binds the model, whose resident vectors `read` provides.
@@ -195,6 +225,8 @@ impl SetupArgs<'_> {
             trunk: (!model.trunk.is_empty()).then(|| k3_config::PathList(model.trunk.clone())),
             tokenizer: model.tokenizer.clone(),
             sequences: others.sequences,
+            prefix_cache: self.prefix.prefix_cache.clone(),
+            prefix_cache_gb: self.prefix.prefix_cache_gb,
             ..memory
         }
     }

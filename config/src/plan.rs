@@ -195,7 +195,7 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
         },
         lookahead: LookaheadPlan::new(request, slots),
         pins: summary(request, &pinned),
-        prediction: Prediction::new(request.footprint, &pinned, all_cached),
+        prediction: Prediction::new(request.footprint, &pinned, all_cached, request.sequences),
         pinned,
     })
 }

@@ -224,7 +224,8 @@ pub struct TimingReport {
     /// The prompt, up to its last logits.
     pub prefill_seconds: f64,
     /// Each generated token: the sweep behind it and the draw. The first one
-    /// has only its draw here, its sweep being part of the prefill.
+    /// has nothing here, its sweep being part of the prefill. Tokens of one sweep
+    /// have equal shares of it.
     pub token_seconds: Vec<f64>,
 }
 

@@ -24,10 +24,17 @@ pub struct Prediction {
     pub experts_per_layer: u32,
     /// Experts that a position picks in a layer.
     pub experts_per_token: u32,
+    /// Sequences that share each sweep.
+    pub sequences: u64,
 }
 
 impl Prediction {
-    pub(super) fn new(footprint: &ModelFootprint, pinned: &PinMap, all_cached: bool) -> Self {
+    pub(super) fn new(
+        footprint: &ModelFootprint,
+        pinned: &PinMap,
+        all_cached: bool,
+        sequences: u64,
+    ) -> Self {
         assert_eq!(footprint.blocks.len(), pinned.block_count());
         let blocks = footprint.blocks.iter().enumerate();
         let streamed = || {
@@ -47,13 +54,15 @@ impl Prediction {
             embedding_row_bytes: footprint.embedding_row_bytes,
             experts_per_layer: footprint.experts_per_layer,
             experts_per_token: footprint.experts_per_token,
+            sequences,
         };
         assert!(prediction.head_bytes_per_sweep <= prediction.trunk_bytes_per_sweep);
         prediction
     }
 
-    /// Bytes of one generated token (a sweep of one position with logits)
-    /// when `hit_share` of its experts are in memory: 0 is the worst case.
+    /// Bytes of one generated token when `hit_share` of the experts asked for are
+    /// in memory: 0 is the worst case. Every sequence has a token in each sweep,
+    /// and all of them share what the sweep reads.
     ///
     /// # Panics
     ///
@@ -64,32 +73,24 @@ impl Prediction {
             (0.0..=1.0).contains(&hit_share),
             "a share of hits, not {hit_share}"
         );
-        let experts = self.expert_bytes_per_token as f64 * (1.0 - hit_share);
-        let others = self.trunk_bytes_per_sweep as f64 + self.embedding_row_bytes as f64;
-        assert!(experts >= 0.0 && others >= 0.0);
-        others + experts
+        let asked_for = self.expert_bytes_per_token as f64 * self.union_per_token();
+        let experts = asked_for * (1.0 - hit_share);
+        let sweep = self.trunk_bytes_per_sweep as f64 + experts;
+        assert!(experts >= 0.0 && sweep >= 0.0);
+        sweep / self.sequences as f64 + self.embedding_row_bytes as f64
     }
 
-    /// Bytes of one token when `positions` of them share each sweep, if no expert
-    /// is in memory and each position picks its experts for itself: a layer with
-    /// E of them, of which a position picks k, is then asked for
-    /// E (1 - (1 - k/E)^positions) different ones.
-    ///
-    /// # Panics
-    ///
-    /// If there is no position.
-    #[must_use]
-    pub fn bytes_per_token_of(&self, positions: u64) -> f64 {
-        assert!(positions > 0, "a sweep has a position");
-        let count = positions as f64;
-        let experts = f64::from(self.experts_per_layer).max(1.0);
+    /// Different experts that a sweep asks for, to those of one token: with E
+    /// experts in a layer, of which each token picks k for itself, a layer is asked
+    /// for E (1 - (1 - k/E)^sequences).
+    fn union_per_token(&self) -> f64 {
+        if self.sequences == 1 || self.experts_per_token == 0 {
+            return 1.0;
+        }
+        let experts = f64::from(self.experts_per_layer);
         let picks = f64::from(self.experts_per_token).min(experts);
-        let left_out = i32::try_from(positions).unwrap_or(i32::MAX);
-        let union = experts * (1.0 - (1.0 - picks / experts).powi(left_out));
-        // Of one position's experts: the union holds this many times as many.
-        let times = if picks > 0.0 { union / picks } else { 0.0 };
-        let shared = self.trunk_bytes_per_sweep as f64 + times * self.expert_bytes_per_token as f64;
-        shared / count + self.embedding_row_bytes as f64
+        let tokens = i32::try_from(self.sequences).unwrap_or(i32::MAX);
+        experts * (1.0 - (1.0 - picks / experts).powi(tokens)) / picks
     }
 
     /// Seconds the disk needs for one generated token, at
@@ -123,6 +124,8 @@ pub struct DiskForecast {
     /// Share of a token's experts assumed to be found in memory: 0 is the worst
     /// case, whatever the cache holds; 1 when every expert has a slot.
     pub hit_share: f64,
+    /// Tokens that share each sweep.
+    pub sequences: u64,
     /// Bytes of one generated token.
     pub bytes_per_token: f64,
     /// Seconds the disk needs for them.
@@ -150,6 +153,7 @@ impl DiskForecast {
         Self {
             disk_bytes_per_second,
             hit_share,
+            sequences: prediction.sequences,
             bytes_per_token: prediction.bytes_per_token(hit_share),
             floor_seconds_per_token: prediction
                 .floor_seconds_per_token(disk_bytes_per_second, hit_share),

@@ -110,7 +110,11 @@ fn push_forecast(text: &mut String, forecast: &DiskForecast) {
     let rate = rounded(forecast.disk_bytes_per_second);
     row(text, "disk per second", rate, "as probed or given");
     let bytes = rounded(forecast.bytes_per_token);
-    row(text, "bytes per token", bytes, &assumed(forecast.hit_share));
+    let mut why = assumed(forecast.hit_share);
+    if forecast.sequences > 1 {
+        why = format!("{why}, {} share a sweep", forecast.sequences);
+    }
+    row(text, "bytes per token", bytes, &why);
     let seconds = forecast.floor_seconds_per_token;
     writeln!(
         text,

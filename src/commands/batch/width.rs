@@ -49,11 +49,11 @@ pub(super) fn choose(
         };
         streaming::plan(setup, model, settings, &reading)
     };
-    let mut best = (expected(&plan(1)?, 1), 1);
+    let mut best = (expected(&plan(1)?), 1);
     for width in widths(most) {
         // More do not fit either.
         let Ok(plan) = plan(width) else { break };
-        let bytes = expected(&plan, width);
+        let bytes = expected(&plan);
         if bytes < best.0 {
             best = (bytes, width);
         }
@@ -69,9 +69,9 @@ fn widths(most: usize) -> impl Iterator<Item = usize> {
     below.chain((most > 1).then_some(most))
 }
 
-/// Bytes read for each token.
-fn expected(plan: &BudgetPlan, width: usize) -> f64 {
-    plan.prediction.bytes_per_token_of(width as u64)
+/// Bytes read for each token, if no expert is found in memory.
+fn expected(plan: &BudgetPlan) -> f64 {
+    plan.prediction.bytes_per_token(0.0)
 }
 
 #[cfg(test)]

@@ -136,6 +136,24 @@ const FAMILIES: &[Family<Snapshot>] = &[
         read: |run, samples| samples.one(run.counts.nan_scale_groups),
     },
     Family {
+        name: "k3_counts_reused_positions_total",
+        help: "Positions whose states came from the prefix cache",
+        kind: Kind::Counter,
+        read: |run, samples| samples.one(run.counts.reused_positions),
+    },
+    Family {
+        name: "k3_counts_guessed_tokens_total",
+        help: "Tokens that sweeps carried as guesses",
+        kind: Kind::Counter,
+        read: |run, samples| samples.one(run.counts.guessed_tokens),
+    },
+    Family {
+        name: "k3_counts_accepted_tokens_total",
+        help: "Guesses that were right",
+        kind: Kind::Counter,
+        read: |run, samples| samples.one(run.counts.accepted_tokens),
+    },
+    Family {
         name: "k3_timing_load_seconds",
         help: "Time from start to the first sweep",
         kind: Kind::Gauge,

@@ -1,12 +1,13 @@
 //! What can go wrong on the command line, with exit code and way out.
 
 mod code;
+mod outputs;
 mod refused;
 
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use k3_actors::ActorError;
 use k3_actors::bench::BenchError;
@@ -22,8 +23,8 @@ use k3_runtime::{RunError, SampleError};
 use k3_tokenizer::TokenizerError;
 
 use crate::cli::values::available_isas;
+use crate::commands::batch::BatchError;
 use crate::inputs::IdsError;
-use crate::stdout::STDOUT;
 use refused::too_small;
 
 pub(crate) use refused::{Asked, Positions};
@@ -419,32 +420,9 @@ pub(crate) enum CliError {
     /// The prefix cache cannot be used.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    /// Lines of a batch that cannot be run.
-    #[error("{path}: {count} of the lines cannot be run as they are\n{}", faults.join("\n"))]
-    BatchLines {
-        /// The input.
-        path: PathBuf,
-        /// How many.
-        count: usize,
-        /// What is wrong with the first of them.
-        faults: Vec<String>,
-    },
-    /// A batch of nothing.
-    #[error("{path}: no prompt in here")]
-    BatchEmpty {
-        /// The input.
-        path: PathBuf,
-    },
-    /// An output of a batch that cannot be gone on with.
-    #[error("{path}: {what}")]
-    BatchOutput {
-        /// The output.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-        /// What to do about it.
-        way_out: &'static str,
-    },
+    /// A batch that cannot be run as it is.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
     /// Stopped by the user; what there is stays.
     #[error("interrupted: {0}")]
     KeptInterrupted(String),
@@ -545,9 +523,7 @@ impl CliError {
             Self::DumpsDiffer { .. } => "compare dumps of the same model, both with or both \
                                          without --all-positions"
                 .to_owned(),
-            Self::PartsNotMeasured { .. } => {
-                "measure more layers, or leave out --target".to_owned()
-            }
+            Self::PartsNotMeasured { .. } => "measure more layers, or leave out --target".into(),
             Self::MeasureTooLarge { named, .. } => format!("lower {named}"),
             Self::OtherWidths { .. } => {
                 "name the configuration of a model that differs in its numbers of layers and \
@@ -564,14 +540,10 @@ impl CliError {
                  --limits none to measure without limits"
                     .to_owned()
             }
-            Self::BatchLines { .. } => {
-                "mend these lines, or take them out; `k3 batch --help` has the form".to_owned()
-            }
-            Self::BatchEmpty { .. } => "write one JSON object on each line".to_owned(),
-            Self::BatchOutput { way_out, .. } => (*way_out).to_owned(),
+            Self::Batch(error) => error.way_out().to_owned(),
             Self::BadPath { .. } => "name what is there, or leave it out".to_owned(),
             Self::TrunkBlockBytes { .. } => {
-                "leave it out, or pack the trunk with that --block-bytes".to_owned()
+                "leave it out, or pack the trunk with that --block-bytes".into()
             }
             Self::Format(FormatError::Config { .. })
             | Self::Run(RunError::Format(FormatError::Config { .. })) => {
@@ -580,29 +552,6 @@ impl CliError {
             _ => return self.output_way_out().or_else(|| self.plan_way_out()),
         };
         Some(text)
-    }
-
-    /// The same of outputs.
-    fn output_way_out(&self) -> Option<String> {
-        let text = match self {
-            Self::OutputIsInput { .. } => "name another file",
-            Self::OutputInCheckpoint { .. } => {
-                "name a file that is called otherwise or lies elsewhere"
-            }
-            Self::SameOutput { .. } => "name two files",
-            Self::NotWritable { path, .. } if path == Path::new(STDOUT) => {
-                "check that what it goes to has room"
-            }
-            Self::Integrity(IntegrityError::NotWritable { .. }) => {
-                "see that it may be written and has room, and run the same command again: what \
-                 is complete by now stays"
-            }
-            Self::NotWritable { .. } => {
-                "check that the directory exists, may be written and has room"
-            }
-            _ => return None,
-        };
-        Some(text.to_owned())
     }
 
     /// What a disk is measured with.

@@ -210,8 +210,8 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
         }
         self.counts.add(sweep.position_count(), &counts);
         (report.counts, report.read) = (counts, read);
-        let shares = attribute(&mut self.running, participants, read);
         let vocab = self.model.vocab_size();
+        let shares = attribute(&mut self.running, participants, read);
         let taken = take_rows(
             &mut self.running,
             participants,
@@ -220,17 +220,29 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
             finished.faults,
             events,
         );
-        for ((part, taken), share) in participants.iter().zip(&taken).zip(shares) {
+        self.conclude(participants, &taken, &shares, &mut report, events);
+        Ok(report)
+    }
+
+    /// What follows once every sequence has had its rows.
+    fn conclude(
+        &mut self,
+        participants: &[Participant],
+        taken: &[Taken],
+        shares: &[ReadBytes],
+        report: &mut StepReport,
+        events: &mut Vec<Event>,
+    ) {
+        for ((part, taken), share) in participants.iter().zip(taken).zip(shares) {
             if let Taken::Guesses(drawn) = taken {
-                self.running[part.index].learn(*drawn, share);
+                self.running[part.index].learn(*drawn, *share);
             }
         }
-        self.settle(participants, &taken, &mut report, events);
+        self.settle(participants, taken, report, events);
         self.counts.guessed += report.guessed;
         self.counts.accepted += report.accepted;
         self.forsake(events);
         self.keep();
-        Ok(report)
     }
 
     /// What is known of a sweep before it runs.

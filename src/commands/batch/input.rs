@@ -7,6 +7,7 @@ use k3_runtime::SamplingSettings;
 use k3_tokenizer::{Mode, Tokenizer};
 use serde::{Deserialize, Serialize};
 
+use super::error::BatchError;
 use crate::error::CliError;
 
 /// Faulty lines that are listed.
@@ -71,7 +72,7 @@ struct Line {
 ///
 /// # Errors
 ///
-/// [`CliError::BatchLines`] lists what is wrong, line by line.
+/// [`BatchError::Lines`] lists what is wrong, line by line.
 pub(super) fn prompts(
     path: &Path,
     text: &str,
@@ -96,19 +97,24 @@ pub(super) fn prompts(
     }
     let path: PathBuf = path.to_owned();
     if fault_count > 0 {
-        return Err(CliError::BatchLines {
+        return Err(BatchError::Lines {
             path,
             count: fault_count,
             faults,
-        });
+        }
+        .into());
     }
     if prompts.is_empty() {
-        return Err(CliError::BatchEmpty { path });
+        return Err(BatchError::Empty { path }.into());
     }
     Ok(prompts)
 }
 
 fn prompt(number: usize, text: &str, defaults: &Defaults<'_>) -> Result<Prompt, String> {
+    if !text.trim_start().starts_with('{') {
+        // A struct may be written as an array otherwise.
+        return Err("not a JSON object".into());
+    }
     let line: Line = serde_json::from_str(text).map_err(|error| {
         // The line is known; what is left is the column.
         let message = error.to_string();
@@ -217,7 +223,7 @@ mod tests {
             "line 5: the prompt is empty",
             "line 6: 1 prompt tokens and 64 to generate",
             "line 7: unknown field `sed`",
-            "line 8: invalid type",
+            "line 8: not a JSON object",
             "line 9: --top-p 2",
             "line 10: EOF",
         ] {

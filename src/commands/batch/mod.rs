@@ -6,9 +6,11 @@
 //! | [`output`] | the lines of the output: what is there, and what is added |
 //! | [`width`] | how many prompts run at a time |
 //! | [`drive`] | from prompts to answers, sweep by sweep |
+//! | [`error`] | why a batch cannot be run as it is |
 //! | [`report`] | what the run tells about itself |
 
 mod drive;
+mod error;
 mod input;
 mod output;
 mod report;
@@ -36,6 +38,8 @@ use crate::interrupt;
 use crate::metrics::Metrics;
 use crate::output_file::OutputFile;
 use crate::planning;
+pub(crate) use error::BatchError;
+
 use drive::{Drive, Driven};
 use input::{Defaults, Prompt};
 use output::{Binding, Output};

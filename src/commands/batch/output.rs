@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::BatchError;
 use super::input::{Label, Prompt};
 use crate::error::CliError;
 
@@ -101,11 +102,12 @@ impl Output {
         let file = options.read(true).write(true).create(true).truncate(false);
         let file = file.open(path).map_err(fail)?;
         if file.try_lock().is_err() {
-            return Err(CliError::BatchOutput {
+            return Err(BatchError::Output {
                 path: path.to_owned(),
                 what: "another run is writing it".into(),
                 way_out: "wait for that run, or name another OUTPUT",
-            });
+            }
+            .into());
         }
         let mut output = Self {
             path: path.to_owned(),
@@ -151,7 +153,7 @@ impl Output {
             }
             number += 1;
             let place = self.check(&line, &places, prompts, binding, done);
-            let place = place.map_err(|(what, way_out)| CliError::BatchOutput {
+            let place = place.map_err(|(what, way_out)| BatchError::Output {
                 path: self.path.clone(),
                 what: format!("line {number} (offset {offset}) {what}"),
                 way_out,

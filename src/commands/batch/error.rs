@@ -1,0 +1,47 @@
+//! Why a batch cannot be run as it is.
+
+use std::path::PathBuf;
+
+/// What is wrong with the input or the output.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BatchError {
+    /// Lines that cannot be run.
+    #[error("{path}: {count} of the lines cannot be run as they are\n{}", faults.join("\n"))]
+    Lines {
+        /// The input.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// What is wrong with the first of them.
+        faults: Vec<String>,
+    },
+    /// Nothing to run.
+    #[error("{path}: no prompt in here")]
+    Empty {
+        /// The input.
+        path: PathBuf,
+    },
+    /// An output that cannot be gone on with.
+    #[error("{path}: {what}")]
+    Output {
+        /// The output.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// What to do about it.
+        way_out: &'static str,
+    },
+}
+
+impl BatchError {
+    /// What the user can do.
+    pub(crate) fn way_out(&self) -> &'static str {
+        match self {
+            Self::Lines { .. } => {
+                "mend these lines, or take them out; `k3 batch --help` has the form"
+            }
+            Self::Empty { .. } => "write one JSON object on each line",
+            Self::Output { way_out, .. } => way_out,
+        }
+    }
+}

@@ -6,7 +6,8 @@ use insta::assert_snapshot;
 
 use crate::common::{k3, program, refusal, run, stdout_of};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
+    "batch",
     "plan",
     "demo",
     "doctor",

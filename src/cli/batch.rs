@@ -42,8 +42,8 @@ pub(crate) struct BatchArgs {
 
     /// Answers, one JSON object on each line
     ///
-    /// \"line\" and \"id\" of the prompt, \"generated_ids\", \"text\", and
-    /// \"stop_reason\". What is there already is kept and not computed again.
+    /// "line" and "id" of the prompt, "generated_ids", "text", and
+    /// "stop_reason". What is there already is kept and not computed again.
     #[arg(value_name = "OUTPUT", value_parser = values::output_path())]
     pub output: PathBuf,
 

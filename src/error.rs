@@ -417,6 +417,12 @@ pub(crate) enum CliError {
         /// What is wrong; never what it holds.
         reason: &'static str,
     },
+    /// What looks like a repository stands where a directory is wanted.
+    #[error("{given} looks like a repository, but one argument alone is the directory to fetch to")]
+    RepositoryAlone {
+        /// What was given.
+        given: PathBuf,
+    },
     /// The prefix cache cannot be used.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
@@ -539,6 +545,10 @@ impl CliError {
                 "run it as root, or where your user may make control groups, or give \
                  --limits none to measure without limits"
                     .to_owned()
+            }
+            Self::RepositoryAlone { given } => {
+                let given = given.display();
+                format!("k3 fetch {given} DIR, or k3 fetch ./{given} if that is the directory")
             }
             Self::Batch(error) => error.way_out().to_owned(),
             Self::BadPath { .. } => "name what is there, or leave it out".to_owned(),

@@ -31,8 +31,6 @@ pub struct Trunk {
     checksums: Checksums,
     /// Matrices whose source has the hash of the checkpoint's manifest.
     manifest_matrices: Option<u64>,
-    /// Why the manifest was of no use.
-    manifest_note: Option<String>,
 }
 
 /// The checkpoint that a trunk is opened for.
@@ -104,7 +102,6 @@ impl Trunk {
             kind,
             checksums,
             manifest_matrices: None,
-            manifest_note: None,
         };
         trunk.compare_with_manifest(beside)?;
         Ok((trunk, readers))
@@ -116,19 +113,14 @@ impl Trunk {
         let Kind::Packed(packed) = &self.kind else {
             return Ok(());
         };
-        match read_manifest(beside.model_dir, *beside.identity) {
-            Ok(None) => {}
-            Ok(Some((path, manifest))) => {
-                let shards = beside.shards.iter().map(ReadAt::file_name);
-                let shards: Vec<_> = shards.collect();
-                let count = packed.compare_with(&manifest, &path, &shards, &self.paths)?;
-                self.manifest_matrices = Some(count);
-            }
-            // A run needs none: what is wrong with it is for `k3 verify`.
-            Err(error) => {
-                let note = format!("the packed trunk was not compared with the manifest: {error}");
-                self.manifest_note = Some(note);
-            }
+        // One that cannot be used is no reason to go on without: it may be all
+        // that tells a changed shard.
+        let found = read_manifest(beside.model_dir, *beside.identity)?;
+        if let Some((path, manifest)) = found {
+            let shards = beside.shards.iter().map(ReadAt::file_name);
+            let shards: Vec<_> = shards.collect();
+            let count = packed.compare_with(&manifest, &path, &shards, &self.paths)?;
+            self.manifest_matrices = Some(count);
         }
         Ok(())
     }
@@ -183,7 +175,7 @@ impl Trunk {
     #[must_use]
     pub fn note(&self) -> Option<String> {
         match &self.kind {
-            Kind::Packed(_) => self.manifest_note.clone(),
+            Kind::Packed(_) => None,
             Kind::Foreign { .. } => Some(format!(
                 "{}: has no checksums and does not say which weights it holds; the first bytes \
                  of every tensor were compared with the checkpoint; the output head is read there",

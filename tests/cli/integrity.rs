@@ -89,6 +89,28 @@ fn stable(text: &str, dir: &Path) -> String {
     time.map(|line| line + "\n").collect()
 }
 
+/// OWNER/NAME alone would fetch 1.56 TB of something else.
+#[test]
+fn a_repository_without_a_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let fetch = |args: &[&str], endpoint: &str| {
+        let mut command = crate::common::k3();
+        command.current_dir(dir.path()).env("HF_ENDPOINT", endpoint);
+        let output = command.arg("fetch").args(args).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, said) = fetch(&["moonshotai/Kimi-K3"], "http://127.0.0.1:9");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("k3 fetch moonshotai/Kimi-K3 DIR"), "{said}");
+    assert!(!dir.path().join("moonshotai").exists());
+    let (code, said) = fetch(&["some/where", "out"], "bogus");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("HF_ENDPOINT"), "{said}");
+}
+
 #[test]
 fn fetched_damaged_found_mended_and_run() {
     let hub = Hub::start(&files());

@@ -121,7 +121,13 @@ impl Directory {
             .filter(|file| self.is_doubtful(file, settings.recheck));
         watch.phase("checking", doubtful.map(|file| file.bytes).sum());
         let mut jobs = Vec::new();
+        let space = Space::of(&self.path)?;
         for file in files {
+            // A job lists its parts: the length is what the hub says, whatever
+            // that is.
+            if file.bytes > space.capacity_bytes.min(FILE_BYTES_MAX) {
+                return Err(space.lacks(&self.path, file.bytes, settings.reserve_bytes));
+            }
             if !watch.go_on() {
                 return Err(IntegrityError::Interrupted);
             }
@@ -248,22 +254,46 @@ fn part_name(path: &str) -> String {
 }
 
 fn require_space(directory: &Path, jobs: &[Job], reserve_bytes: u64) -> Result<(), IntegrityError> {
-    let needed_bytes = jobs.iter().map(Job::needed_bytes).sum::<u64>();
+    let needed = jobs.iter().map(Job::needed_bytes);
+    let needed_bytes = needed.fold(0, u64::saturating_add);
     if needed_bytes == 0 {
         return Ok(());
     }
-    let found = statvfs(directory)
-        .map_err(|error| IntegrityError::writing(directory, "ask for free space")(error.into()))?;
-    let available_bytes = found
-        .blocks_available()
-        .saturating_mul(found.fragment_size());
-    if available_bytes < needed_bytes.saturating_add(reserve_bytes) {
-        return Err(IntegrityError::NoSpace {
+    let space = Space::of(directory)?;
+    if space.available_bytes < needed_bytes.saturating_add(reserve_bytes) {
+        return Err(space.lacks(directory, needed_bytes, reserve_bytes));
+    }
+    Ok(())
+}
+
+/// Longest file that is fetched, 64 TiB: no released file comes near it.
+const FILE_BYTES_MAX: u64 = 1 << 46;
+
+/// What a disk has.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    capacity_bytes: u64,
+    available_bytes: u64,
+}
+
+impl Space {
+    fn of(directory: &Path) -> Result<Self, IntegrityError> {
+        let found = statvfs(directory).map_err(|error| {
+            IntegrityError::writing(directory, "ask for free space")(error.into())
+        })?;
+        let fragment = found.fragment_size();
+        Ok(Self {
+            capacity_bytes: found.blocks().saturating_mul(fragment),
+            available_bytes: found.blocks_available().saturating_mul(fragment),
+        })
+    }
+
+    fn lacks(self, directory: &Path, needed_bytes: u64, reserve_bytes: u64) -> IntegrityError {
+        IntegrityError::NoSpace {
             directory: directory.to_owned(),
             needed_bytes,
             reserve_bytes,
-            available_bytes,
-        });
+            available_bytes: self.available_bytes,
+        }
     }
-    Ok(())
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::basis::Source;
-use crate::check::{BadRange, Check, CheckReport, CheckSettings, Selection};
+use crate::check::{BadRange, Check, CheckReport, CheckSettings, Place, Selection};
 use crate::error::IntegrityError;
 use crate::http::{HttpSettings, RetrySettings, Token};
 use crate::watch::Watch;
@@ -127,6 +127,14 @@ pub fn repair(
         });
     }
     let origin = Origin::new(settings)?;
+    if !settings.dry_run {
+        for (file, place) in check.basis().files.iter().zip(check.places()) {
+            match place {
+                Place::File { path, .. } => patch::remove_leftovers(path),
+                _ => patch::remove_leftovers(&settings.model.join(&file.name)),
+            }
+        }
+    }
     let report = match &settings.bad {
         Some(list) => list.report.clone(),
         None => {

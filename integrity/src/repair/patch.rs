@@ -33,6 +33,30 @@ pub(super) struct Patcher<'a> {
     pub(super) fetched_bytes: u64,
 }
 
+/// How names of fetched ranges end.
+const ASIDE_ENDING: &str = ".repair";
+
+/// Removes what killed repairs left beside `path`: ranges that are good by now
+/// are never fetched again.
+pub(super) fn remove_leftovers(path: &Path) {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return;
+    };
+    let start = format!(".{}.", name.to_string_lossy());
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let found = found.to_string_lossy();
+        let middle = found.strip_prefix(&start);
+        let middle = middle.and_then(|rest| rest.strip_suffix(ASIDE_ENDING));
+        let is_aside = middle.is_some_and(|digits| {
+            !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        if is_aside && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Removed whatever happens.
 struct Aside<'w> {
     path: PathBuf,
@@ -102,7 +126,7 @@ impl<'a> Patcher<'a> {
             let reason = format!("the file ends at {now}, and what lies between could not be had");
             return Ok(Fate::Left(reason));
         }
-        let aside = Aside::new(beside(&path, &format!("{begin}.repair")), self.watch);
+        let aside = Aside::new(beside(&path, &format!("{begin}{ASIDE_ENDING}")), self.watch);
         let address = self.origin.file(&file.name);
         let mut left = String::new();
         for _ in 0..FETCHES_MAX {
@@ -162,6 +186,9 @@ impl<'a> Patcher<'a> {
     ) -> Result<[u8; 32], IntegrityError> {
         let fail = |action| IntegrityError::writing(aside, action);
         let out = File::create(aside).map_err(fail("create the file"))?;
+        // Whoever clears leftovers sees that this is none. File systems without
+        // locks have none cleared.
+        let _ = out.try_lock();
         let mut digest = Digest::new(HashKind::Blake3);
         let mut retry = Retry::new(&self.settings.retry);
         let mut at = begin;

@@ -305,6 +305,23 @@ fn too_little_space_is_known_before_anything_comes() {
     assert_eq!(hub.sent_bytes(), 0);
 }
 
+/// A hub can say anything of a length: nothing is reserved for it before it has
+/// been compared with the disk.
+#[test]
+fn a_file_that_no_disk_holds_is_refused_at_once() {
+    for bytes in [1 << 47, 1 << 55, u64::MAX / 2, (1 << 63) - 1] {
+        let hub = hub();
+        hub.claim("tiktoken.model", bytes);
+        let dir = tempfile::tempdir().unwrap();
+        let error = run(&settings(&hub, dir.path())).0.unwrap_err();
+        let IntegrityError::NoSpace { needed_bytes, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(needed_bytes, bytes);
+        assert_eq!(hub.sent_bytes(), 0);
+    }
+}
+
 #[test]
 fn what_is_no_hub_no_repository_or_no_revision_is_told() {
     let hub = hub();

@@ -233,6 +233,30 @@ fn a_manifest_of_another_checkpoint_repairs_nothing() {
     assert!(contents(other.path()) == before && hub.sent_bytes() == 0);
 }
 
+/// A killed repair leaves the range it was fetching; by the next time that range
+/// may be good.
+#[test]
+fn what_killed_repairs_left_goes_and_what_another_fetches_stays() {
+    let (hub, dir) = (hub(), checkpoint());
+    make_manifest(dir.path());
+    let shard = shard(dir.path(), 1);
+    let name = shard.file_name().unwrap().to_str().unwrap();
+    let aside = |digits: &str| dir.path().join(format!(".{name}.{digits}.repair"));
+    let others = [
+        dir.path().join(format!(".{name}.x.repair")),
+        dir.path().join("12.repair"),
+    ];
+    for path in [&aside("4096"), &aside("8192")].into_iter().chain(&others) {
+        fs::write(path, "half").unwrap();
+    }
+    let held = fs::File::open(aside("8192")).unwrap();
+    held.try_lock().unwrap();
+    let summary = repair(&repair_settings(&hub, dir.path()), &Silent).unwrap();
+    assert!(summary.ranges.is_empty());
+    assert!(!aside("4096").exists() && aside("8192").exists());
+    assert!(others.iter().all(|path| path.exists()));
+}
+
 #[test]
 fn what_was_fetched_is_repaired_from_where_it_came() {
     let (hub, store) = (hub(), hub());

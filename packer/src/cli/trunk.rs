@@ -15,8 +15,8 @@ use crate::error::PackError;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::trunk::{
-    Hooks, RecordInterval, SourcePaths, TrunkPlan, TrunkSettings, TrunkSource, TrunkSummary,
-    Verified, pack, verify,
+    Hooks, RecordInterval, SourcePaths, TrunkError, TrunkPlan, TrunkSettings, TrunkSource,
+    TrunkSummary, Verified, pack, verify,
 };
 
 pub(super) const LONG_ABOUT: &str = "\
@@ -132,10 +132,41 @@ pub fn run(args: &TrunkArgs) -> Result<(), PackError> {
         false => Some(pack_trunk(args, &source, &CANCEL)?),
     };
     let verified = match args.verify || args.verify_after {
-        true => Some(verify_trunk(args, source, &CANCEL)?),
+        true => Some(verify_trunk(args, source, &CANCEL)),
         false => None,
     };
-    tell(args, packed.as_ref(), verified.as_ref())
+    match verified {
+        None => tell(args, packed.as_ref(), None),
+        Some(Ok(verified)) => tell(args, packed.as_ref(), Some(&verified)),
+        Some(Err(error)) => {
+            if let Some(all) = differences(&error).filter(|_| args.json) {
+                print(&json!({
+                    "schema": 1, "packed": packed, "verified": null, "differences": all,
+                }))?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What differs, where that is what is wrong.
+fn differences(error: &PackError) -> Option<&[String]> {
+    match error {
+        PackError::Trunk(TrunkError::Differs { all, .. }) => Some(all),
+        _ => None,
+    }
+}
+
+/// Prints a result for programs.
+fn print(result: &serde_json::Value) -> Result<(), PackError> {
+    let printed = writeln!(io::stdout(), "{result:#}").and_then(|()| io::stdout().flush());
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(PackError::writing(
+            "standard output",
+            "write the result",
+        )(error)),
+        _ => Ok(()),
+    }
 }
 
 fn pack_trunk(
@@ -194,15 +225,7 @@ fn tell(
     verified: Option<&Verified>,
 ) -> Result<(), PackError> {
     if args.json {
-        let result = json!({ "schema": 1, "packed": packed, "verified": verified });
-        let printed = writeln!(io::stdout(), "{result:#}").and_then(|()| io::stdout().flush());
-        return match printed {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(PackError::writing(
-                "standard output",
-                "write the result",
-            )(error)),
-            _ => Ok(()),
-        };
+        return print(&json!({ "schema": 1, "packed": packed, "verified": verified }));
     }
     if !args.quiet {
         let packed = packed.map(ToString::to_string).unwrap_or_default();

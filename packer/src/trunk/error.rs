@@ -191,6 +191,8 @@ pub enum TrunkError {
         total: u32,
         /// File, offset and what is wrong there.
         first: String,
+        /// The same of every block that differs, in order.
+        all: Vec<String>,
     },
 }
 

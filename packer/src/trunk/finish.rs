@@ -107,19 +107,18 @@ pub(super) struct Packed {
 pub(super) enum ManifestState {
     /// There is none.
     Absent,
-    /// There is one, and it cannot be used.
-    Unusable(String),
     /// This many matrices have the hashes it says.
     Agrees(u64),
 }
 
 /// Compares what was packed with the manifest beside the shards, where there is
 /// one.
-fn compare(source: &TrunkSource, blocks: &[PackedBlock]) -> Result<ManifestState, TrunkError> {
+fn compare(source: &TrunkSource, blocks: &[PackedBlock]) -> Result<ManifestState, PackError> {
     let (path, manifest) = match source.manifest() {
         Ok(None) => return Ok(ManifestState::Absent),
         Ok(Some(found)) => found,
-        Err(error) => return Ok(ManifestState::Unusable(error.to_string())),
+        // It could be read when the packing began.
+        Err(error) => return Err(error.into()),
     };
     match compare_matrices(blocks, &manifest, &source.shard_names()) {
         Ok(count) => Ok(ManifestState::Agrees(count)),
@@ -127,7 +126,8 @@ fn compare(source: &TrunkSource, blocks: &[PackedBlock]) -> Result<ManifestState
             shard: other.shard,
             matrix: other.matrix,
             manifest: path,
-        }),
+        }
+        .into()),
     }
 }
 

@@ -58,9 +58,15 @@ pub fn pack(
     hooks: &Hooks<'_>,
 ) -> Result<TrunkSummary, PackError> {
     let started = Instant::now();
+    // One that cannot be used is told before the work, not after it.
+    source.manifest()?;
     let mut session = session::Session::open(source, plan, hooks)?;
     let resumed_blocks = session.done();
-    space::require(source, plan, &session)?;
+    if let Err(error) = space::require(source, plan, &session) {
+        // What has no block yet is in the way of other options and nothing else.
+        session.abandon_if_empty(plan);
+        return Err(error);
+    }
     (hooks.on_start)(source.raw_bytes_of(0..resumed_blocks));
     pipeline::run(source, plan, &mut session, cancel, hooks)?;
     source.recheck()?;

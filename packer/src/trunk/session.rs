@@ -97,6 +97,19 @@ impl Session {
         u32::try_from(self.entries.len()).expect("block counts are capped")
     }
 
+    /// Removes what was begun, if there is no block in it.
+    pub(super) fn abandon_if_empty(&self, plan: &TrunkPlan) {
+        if self.done() > 0 {
+            return;
+        }
+        // What refuses to go is in the way of the next run, which says so.
+        for (index, directory) in (0..plan.stripe_count()).zip(&self.directories) {
+            let [partial, _] = names(directory, index, plan.stripe_count());
+            let _ = std::fs::remove_file(partial);
+        }
+        let _ = std::fs::remove_file(self.directories[0].join(JOURNAL_NAME));
+    }
+
     /// A directory for each stripe.
     pub(super) fn directories(&self) -> &[PathBuf] {
         &self.directories

@@ -112,7 +112,7 @@ impl TrunkSummary {
                 .collect(),
             manifest_matrices: match packed.manifest {
                 ManifestState::Agrees(count) => Some(count),
-                ManifestState::Absent | ManifestState::Unusable(_) => None,
+                ManifestState::Absent => None,
             },
             notes: notes(packed, raw_bytes, extent_bytes),
         }
@@ -122,9 +122,6 @@ impl TrunkSummary {
 /// What is to be known beside the figures.
 fn notes(packed: &Packed, raw_bytes: u64, extent_bytes: u64) -> Vec<String> {
     let mut notes = Vec::new();
-    if let ManifestState::Unusable(reason) = &packed.manifest {
-        notes.push(format!("not compared with the manifest: {reason}"));
-    }
     if extent_bytes > raw_bytes {
         notes.push(format!(
             "this trunk takes more than the weights do in the checkpoint: each block is padded to \

@@ -101,11 +101,13 @@ pub fn verify(
         }
         .into());
     }
-    if let Some((_, first)) = differences.into_iter().next() {
+    let all: Vec<String> = differences.into_iter().map(|(_, text)| text).collect();
+    if let Some(first) = all.first() {
         return Err(TrunkError::Differs {
             differences: count,
-            total,
-            first,
+            total: total.max(count),
+            first: first.clone(),
+            all,
         }
         .into());
     }

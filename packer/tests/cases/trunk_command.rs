@@ -87,6 +87,26 @@ fn a_trunk_is_packed_reported_and_checked() {
 }
 
 #[test]
+fn programs_hear_of_every_block_that_differs() {
+    let model = Model::wide(2);
+    let outs = model.outs("out", 1);
+    pack_all(&model.source(), &trunk_settings(&outs, 2)).unwrap();
+    let file = outs[0].join("trunk-00-of-01.k3trunk");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let (half, quarter) = (bytes.len() / 2, bytes.len() / 4);
+    bytes[half] ^= 1;
+    bytes[quarter] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let (code, stdout, stderr) = output(trunk(&model, &outs).args(["--verify", "--json"]));
+    assert!(code == 1 && stderr.contains("2 of"), "{code}: {stderr}");
+    let result: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(result["verified"].is_null());
+    let list = result["differences"].as_array().unwrap();
+    assert_eq!(list.len(), 2, "{result}");
+    assert!(stderr.contains(list[0].as_str().unwrap()), "{stderr}");
+}
+
+#[test]
 fn usage_errors_are_refusals() {
     let model = Model::wide(2);
     let outs = model.outs("out", 2);

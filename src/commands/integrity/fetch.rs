@@ -1,6 +1,7 @@
 //! `k3 fetch`.
 
 use std::io::Write as _;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use k3_config::Bytes;
@@ -23,6 +24,7 @@ use crate::stdout::Stdout;
 ///
 /// What [`fetch`] reports.
 pub(crate) fn run(args: &FetchArgs) -> Result<Exit, CliError> {
+    refuse_repository_alone(args)?;
     let mut settings = FetchSettings::new(args.directory.clone());
     settings.endpoint = hub::endpoint()?;
     settings.token = hub::token()?;
@@ -56,6 +58,25 @@ pub(crate) fn run(args: &FetchArgs) -> Result<Exit, CliError> {
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
     Ok(Exit::Done)
+}
+
+/// Refuses OWNER/NAME where only a directory is given: it would receive the
+/// default repository.
+fn refuse_repository_alone(args: &FetchArgs) -> Result<(), CliError> {
+    let given = &args.directory;
+    let parts: Vec<_> = given.components().collect();
+    let is_plain = parts
+        .iter()
+        .all(|part| matches!(part, Component::Normal(_)));
+    if args.repo.is_none() && parts.len() == 2 && is_plain && !given.exists() {
+        let parent = given.parent().is_some_and(Path::is_dir);
+        if !parent {
+            return Err(CliError::RepositoryAlone {
+                given: given.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// What was done, as text.

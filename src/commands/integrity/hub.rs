@@ -16,10 +16,22 @@ const TOKEN_VARIABLE: &str = "HF_TOKEN";
 ///
 /// # Errors
 ///
-/// A variable that is no text.
+/// A variable that is no text or no address.
 pub(super) fn endpoint() -> Result<String, CliError> {
-    let given = variable(ENDPOINT_VARIABLE)?;
-    Ok(given.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()))
+    let Some(given) = variable(ENDPOINT_VARIABLE)? else {
+        return Ok(DEFAULT_ENDPOINT.to_owned());
+    };
+    let given = given.trim();
+    if !["https://", "http://"]
+        .iter()
+        .any(|scheme| given.starts_with(scheme))
+    {
+        return Err(CliError::BadVariable {
+            name: ENDPOINT_VARIABLE,
+            reason: "is no address: it begins with https:// or http://",
+        });
+    }
+    Ok(given.to_owned())
 }
 
 /// The token, if there is one.

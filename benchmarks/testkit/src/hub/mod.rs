@@ -76,6 +76,8 @@ struct Stored {
     bytes: Arc<Vec<u8>>,
     /// What the list says of it: `None` when nothing was changed since.
     listed: Arc<Vec<u8>>,
+    /// The length that the list tells, if it is not that of the bytes.
+    claimed_bytes: Option<u64>,
     version: u32,
 }
 
@@ -191,6 +193,17 @@ impl Hub {
         stored.version += 1;
     }
 
+    /// The list says that a file has `bytes` bytes.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such file.
+    pub fn claim(&self, name: &str, bytes: u64) {
+        let mut state = self.state();
+        let stored = state.files.get_mut(name).expect("a file of the hub");
+        stored.claimed_bytes = Some(bytes);
+    }
+
     /// Publishes other bytes for a file, in the list too.
     pub fn publish(&self, name: &str, bytes: &[u8]) {
         self.state()
@@ -246,6 +259,7 @@ impl Stored {
         let bytes = Arc::new(bytes.to_vec());
         Self {
             listed: Arc::clone(&bytes),
+            claimed_bytes: None,
             bytes,
             version: 0,
         }
@@ -276,7 +290,7 @@ impl State {
             .iter()
             .skip(start)
             .take(self.page)
-            .map(|(name, stored)| entry(name, &stored.listed))
+            .map(|(name, stored)| entry(name, stored))
             .collect();
         let next = start + entries.len();
         let more = (next < self.files.len()).then_some(next);
@@ -289,13 +303,14 @@ fn is_large(name: &str) -> bool {
     name.ends_with(".safetensors") || name.ends_with(".model")
 }
 
-fn entry(name: &str, bytes: &[u8]) -> serde_json::Value {
-    let size = bytes.len();
+fn entry(name: &str, stored: &Stored) -> serde_json::Value {
+    let bytes = stored.listed.as_slice();
+    let size = stored.claimed_bytes.unwrap_or(bytes.len() as u64);
     let mut blob = sha1::Sha1::new();
     let digits =
         |hash: &[u8]| -> String { hash.iter().map(|byte| format!("{byte:02x}")).collect() };
     if !is_large(name) {
-        blob.update(format!("blob {size}\0"));
+        blob.update(format!("blob {}\0", bytes.len()));
         blob.update(bytes);
         let oid = digits(&blob.finalize());
         return serde_json::json!({"type": "file", "oid": oid, "size": size, "path": name});

@@ -17,7 +17,8 @@ Continue many prompts, as many at a time as pays.
 INPUT has one JSON object on each line: {\"prompt\": \"text\"} or {\"ids\": [3, 4]}.
 Beside it a line may have \"id\" (any text or number, handed through), \"gen\",
 \"temperature\", \"top_k\", \"top_p\", \"min_p\" and \"seed\", which come before the
-options. All lines are checked before the first sweep.
+options, and \"choices\": so many answers, each a line of its own, from one reading
+of the prompt. All lines are checked before the first sweep.
 
 One sweep reads the trunk once for all prompts that run together, and each
 expert once for all that picked it. What a line gets is what it would get alone:

@@ -140,9 +140,9 @@ fn what_each_gets_is_what_it_gets_alone() {
 
 #[test]
 fn a_run_that_is_ended_goes_on_where_it_was() {
-    let prompts = (0..24).map(|seed| {
+    let prompts = (0..16).map(|seed| {
         format!(
-            "{{\"ids\": [5, 6, {}], \"temperature\": 0.9, \"seed\": {seed}, \"gen\": 60}}\n",
+            "{{\"ids\": [5, 6, {}], \"temperature\": 0.9, \"seed\": {seed}, \"gen\": 40}}\n",
             7 + seed
         )
     });
@@ -184,7 +184,7 @@ fn a_run_that_is_ended_goes_on_where_it_was() {
             assert!(said.contains("run the same command again"), "{said}");
         }
         let left = lines(&fs::read_to_string(&output).unwrap()).len();
-        assert!((1..24).contains(&left), "{left} answers were there");
+        assert!((1..16).contains(&left), "{left} answers were there");
         // And a line that was torn.
         let mut bytes = fs::read(&output).unwrap();
         bytes.extend(b"{\"line\": 2");
@@ -204,7 +204,7 @@ fn a_run_that_is_ended_goes_on_where_it_was() {
         assert_eq!(got == want, order.is_empty());
         let (again, said) = case.run(&name, &args);
         assert_eq!(again, got);
-        assert!(said.contains("all 24 prompts were answered"), "{said}");
+        assert!(said.contains("all 16 prompts were answered"), "{said}");
     }
 }
 
@@ -284,4 +284,49 @@ fn the_report_has_what_it_took() {
     };
     let all = ["trunk_read_bytes", "expert_read_bytes", "embedding_bytes"].map(read);
     assert_eq!(report["read_bytes"], all.iter().sum::<u64>());
+}
+
+#[test]
+fn choices_share_their_prompt_and_are_lines_of_their_own() {
+    let line = |rest: &str| {
+        let prompt = "It was the whale that they saw in the morning of the third day";
+        format!("{{\"id\": \"w\", \"prompt\": \"{prompt}\", \"temperature\": 0.9{rest}}}\n")
+    };
+    let case = Case::new(&[line(", \"choices\": 3"), line(", \"seed\": 4")].concat());
+    let out = case.path("report.json");
+    let (want, _) = case.run("out", &["--gen", "6", "--out", out.to_str().unwrap()]);
+    let answers = lines(&want);
+    let choices: Vec<_> = answers
+        .iter()
+        .map(|answer| answer["choice"].as_u64())
+        .collect();
+    assert_eq!(choices, [Some(0), Some(1), Some(2), None]);
+    let ids = |index: usize| answers[index]["generated_ids"].to_string();
+    assert!(ids(0) != ids(1) && ids(1) != ids(2));
+    let report: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    assert_eq!(
+        (&report["prompts"], &report["answers"]),
+        (&2.into(), &4.into())
+    );
+    let prompt = answers[0]["prompt_tokens"].as_u64().unwrap();
+    assert_eq!(
+        report["prompt_tokens"],
+        2 * prompt,
+        "read once for three choices"
+    );
+    // The first is what the prompt gets alone.
+    let alone = Case::new(&line(""));
+    let (alone, _) = alone.run("out", &["--gen", "6"]);
+    assert_eq!(
+        lines(&alone)[0]["generated_ids"],
+        answers[0]["generated_ids"]
+    );
+    // One of them is missing.
+    let mut kept: Vec<_> = want.lines().collect();
+    kept.remove(1);
+    fs::write(case.path("out"), kept.join("\n") + "\n").unwrap();
+    let (got, _) = case.run("out", &["--gen", "6", "--as-completed"]);
+    assert_eq!(got.lines().last(), want.lines().nth(1));
+    let said = refusal(2, &case.args(&case.path("x"), &["--sequences", "2"]));
+    assert!(said.contains("3 choices"), "{said}");
 }

@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{CountsReport, PrefixReport};
-use k3_runtime::scheduler::{Ended, Event, FinishReason, RequestId, StepReport, Update};
+use k3_runtime::scheduler::{Choice, Ended, Event, FinishReason, RequestId, StepReport, Update};
 use k3_runtime::{GenerateRequest, RunError, Scheduler};
 use k3_tokenizer::{Render, StreamDecoder, Tokenizer};
 
-use super::input::Prompt;
 use super::output::{Answer, Output};
 use super::{Run, Started};
 use crate::commands::running::streaming::{Reads, sweep_report};
@@ -20,10 +19,11 @@ use crate::render::progress::Progress;
 pub(super) struct Drive<'a> {
     started: &'a Started<'a>,
     output: Output,
-    /// Places of the prompts that are still to be submitted, the next one last.
-    left: Vec<usize>,
-    /// What runs, by request: the prompt's place and what it has so far.
-    running: BTreeMap<RequestId, (usize, Vec<u32>)>,
+    /// Prompts that are still to be submitted with the places of their answers, the
+    /// next one last.
+    left: Vec<(usize, Vec<usize>)>,
+    /// What runs, by request and choice: the answer's place and what it has so far.
+    running: BTreeMap<(RequestId, u32), (usize, Vec<u32>)>,
     bar: Progress,
     /// Positions done, for the bar: those of a prompt that ended count whole.
     positions: u64,
@@ -69,11 +69,24 @@ pub(super) struct Driven {
 
 impl<'a> Drive<'a> {
     pub(super) fn new(started: &'a Started<'a>, output: Output, done: &[bool]) -> Self {
-        let Run { args, prompts, .. } = started.run;
-        let places = 0..prompts.len();
-        let left: Vec<usize> = places.rev().filter(|place| !done[*place]).collect();
-        let positions = |prompt: &Prompt| (prompt.ids.len() + prompt.gen_count) as u64;
-        let total = left.iter().map(|place| positions(&prompts[*place])).sum();
+        let Run {
+            args,
+            prompts,
+            wanted,
+            ..
+        } = started.run;
+        let mut left: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (place, wanted) in wanted.iter().enumerate() {
+            if !done[place] {
+                left.entry(wanted.prompt).or_default().push(place);
+            }
+        }
+        let left: Vec<_> = left.into_iter().rev().collect();
+        let positions = left.iter().map(|(prompt, places)| {
+            let prompt = &prompts[*prompt];
+            (prompt.ids.len() + places.len() * prompt.gen_count) as u64
+        });
+        let total = positions.sum();
         Self {
             started,
             output,
@@ -149,10 +162,17 @@ impl<'a> Drive<'a> {
     fn submit<S: Reads>(&mut self, scheduler: &mut Scheduler<'_, KimiK3, S>) {
         let run = self.started.run;
         while scheduler.waiting_count() < self.started.settings.queue_max {
-            let Some(place) = self.left.pop() else { return };
-            let prompt = &run.prompts[place];
+            let Some((prompt, places)) = self.left.pop() else {
+                return;
+            };
+            let prompt = &run.prompts[prompt];
+            let choices = places.iter().map(|place| Choice {
+                index: run.wanted[*place].choice,
+                watch: None,
+            });
             let request = GenerateRequest {
                 stop_ids: run.stop_ids.clone(),
+                choices: choices.collect(),
                 ..GenerateRequest::new(
                     prompt.ids.clone(),
                     prompt.gen_count,
@@ -161,25 +181,29 @@ impl<'a> Drive<'a> {
             };
             let id = scheduler.submit(request);
             let id = id.expect("prompts are checked against what was planned");
-            self.running.insert(id, (place, Vec::new()));
+            for place in places {
+                let choice = run.wanted[place].choice;
+                self.running.insert((id, choice), (place, Vec::new()));
+            }
         }
     }
 
     fn take(&mut self, event: Event) -> Result<(), CliError> {
+        let key = (event.request, event.choice);
         match event.update {
             Update::Token { id, .. } => {
-                let (_, ids) = self.running.get_mut(&event.request).expect("it runs");
+                let (_, ids) = self.running.get_mut(&key).expect("it runs");
                 ids.push(id);
                 Ok(())
             }
-            Update::Ended(ended) => self.end(event.request, ended),
+            Update::Ended(ended) => self.end(key, ended),
             Update::Admitted { .. } | Update::PromptRows { .. } => Ok(()),
         }
     }
 
-    fn end(&mut self, request: RequestId, ended: Ended) -> Result<(), CliError> {
+    fn end(&mut self, key: (RequestId, u32), ended: Ended) -> Result<(), CliError> {
         let run = self.started.run;
-        let (place, generated_ids) = self.running.remove(&request).expect("it runs");
+        let (place, generated_ids) = self.running.remove(&key).expect("it runs");
         let stop_reason = match ended.reason {
             FinishReason::Length => "length",
             FinishReason::StopId | FinishReason::Watch => "stop",
@@ -187,9 +211,10 @@ impl<'a> Drive<'a> {
             // No answer: the run is called off, and the next goes on here.
             FinishReason::Cancelled | FinishReason::Deadline => return Ok(()),
         };
-        let prompt = &run.prompts[place];
-        let all = (prompt.ids.len() + prompt.gen_count) as u64;
-        self.positions += all.saturating_sub(ended.counts.positions);
+        let prompt = &run.prompts[run.wanted[place].prompt];
+        let unused = prompt.gen_count.saturating_sub(generated_ids.len()) as u64;
+        // The last token is never computed, and what was found was not either.
+        self.positions += unused + 1 + ended.counts.reused_positions;
         self.totals.failed += usize::from(ended.error.is_some());
         self.totals.answered += 1;
         let tokenizer = run.setup.tokenizer.as_ref();
@@ -198,7 +223,8 @@ impl<'a> Drive<'a> {
             Answer {
                 line: prompt.line,
                 id: prompt.id.clone(),
-                request: run.binding.request(prompt),
+                choice: (prompt.choices > 1).then_some(key.1),
+                request: run.binding.request(prompt, key.1),
                 prompt_tokens: prompt.ids.len(),
                 text: tokenizer.map(|tokenizer| text_of(tokenizer, &generated_ids)),
                 generated_ids,

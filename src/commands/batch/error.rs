@@ -21,6 +21,14 @@ pub(crate) enum BatchError {
         /// The input.
         path: PathBuf,
     },
+    /// More choices than sequences.
+    #[error("{together} choices of one prompt run together, but --sequences is {asked}")]
+    Choices {
+        /// What was asked for.
+        asked: usize,
+        /// What is needed.
+        together: usize,
+    },
     /// An output that cannot be gone on with.
     #[error("{path}: {what}")]
     Output {
@@ -40,6 +48,7 @@ impl BatchError {
             Self::Lines { .. } => {
                 "mend these lines, or take them out; `k3 batch --help` has the form"
             }
+            Self::Choices { .. } => "raise --sequences, or ask for fewer \"choices\"",
             Self::Empty { .. } => "write one JSON object on each line",
             Self::Output { way_out, .. } => way_out,
         }

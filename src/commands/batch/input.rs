@@ -40,7 +40,30 @@ pub(super) struct Prompt {
     pub gen_count: usize,
     /// How they are chosen.
     pub sampling: SamplingSettings,
+    /// Answers to it.
+    pub choices: u32,
 }
+
+/// One answer to be: a prompt, by its place in the input, and the number of a
+/// choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Index of the prompt.
+    pub prompt: usize,
+    /// Number of the choice.
+    pub choice: u32,
+}
+
+/// Every answer to `prompts`, in the order of the output.
+pub(super) fn wanted(prompts: &[Prompt]) -> Vec<Wanted> {
+    let all = prompts.iter().enumerate();
+    let all =
+        all.flat_map(|(prompt, one)| (0..one.choices).map(move |choice| Wanted { prompt, choice }));
+    all.collect()
+}
+
+/// Answers to one prompt at most.
+const CHOICES_MAX: u32 = 64;
 
 /// What a line is called: handed through as it came.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,6 +84,7 @@ struct Line {
     ids: Option<Vec<u32>>,
     #[serde(rename = "gen")]
     gen_count: Option<usize>,
+    choices: Option<u32>,
     temperature: Option<f32>,
     top_k: Option<usize>,
     top_p: Option<f64>,
@@ -158,6 +182,10 @@ fn prompt(number: usize, text: &str, defaults: &Defaults<'_>) -> Result<Prompt, 
         ..defaults.sampling.clone()
     };
     sampling.validate().map_err(|error| error.to_string())?;
+    let choices = line.choices.unwrap_or(1);
+    if choices == 0 || choices > CHOICES_MAX {
+        return Err(format!("{choices} choices are outside 1..={CHOICES_MAX}"));
+    }
     let gen_count = line.gen_count.unwrap_or(defaults.gen_count);
     let context = defaults.context_positions;
     if ids.len().saturating_add(gen_count) > context {
@@ -173,6 +201,7 @@ fn prompt(number: usize, text: &str, defaults: &Defaults<'_>) -> Result<Prompt, 
         ids,
         gen_count,
         sampling,
+        choices,
     })
 }
 

@@ -41,7 +41,7 @@ use crate::planning;
 pub(crate) use error::BatchError;
 
 use drive::{Drive, Driven};
-use input::{Defaults, Prompt};
+use input::{Defaults, Prompt, Wanted};
 use output::{Binding, Output};
 use report::BatchReport;
 
@@ -69,10 +69,11 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
     };
     let numerics = (NUMERICS_VERSION, setup.form.name());
     let binding = Binding::new(&setup.identity, numerics, layers, &stop_ids);
-    let mut done = vec![false; prompts.len()];
+    let wanted = input::wanted(&prompts);
+    let mut done = vec![false; wanted.len()];
     let output = Output::open(
         &args.output,
-        &prompts,
+        (&prompts, &wanted),
         &binding,
         !args.as_completed,
         &mut done,
@@ -86,6 +87,7 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
         args,
         setup: &setup,
         prompts: &prompts,
+        wanted: &wanted,
         binding,
         stop_ids,
     };
@@ -138,6 +140,7 @@ struct Run<'a> {
     args: &'a BatchArgs,
     setup: &'a Setup,
     prompts: &'a [Prompt],
+    wanted: &'a [Wanted],
     binding: Binding,
     stop_ids: Vec<u32>,
 }
@@ -154,7 +157,7 @@ struct Ended {
 
 impl Run<'_> {
     fn go(&self, output: Output, done: &[bool], out: Option<OutputFile>) -> Result<Exit, CliError> {
-        let left = || self.prompts.iter().zip(done).filter(|(_, done)| !**done);
+        let left = || self.wanted.iter().zip(done).filter(|(_, done)| !**done);
         let left_count = left().count();
         if left_count == 0 && out.is_none() {
             return Ok(report::nothing_left(self));
@@ -166,7 +169,13 @@ impl Run<'_> {
             attention: setup.form.to_string(),
             threads: setup.threads,
             source: report::source_name(self.args),
-            prompt_tokens: left().map(|(prompt, _)| prompt.ids.len()).sum(),
+            prompt_tokens: {
+                let ids = |(wanted, _): (&Wanted, _)| self.prompts[wanted.prompt].ids.len();
+                left()
+                    .filter(|(wanted, _)| wanted.choice == 0)
+                    .map(ids)
+                    .sum()
+            },
         });
         let address = self.args.metrics.address(&setup.settings);
         let figures = exposed::collector(live.clone());
@@ -179,7 +188,9 @@ impl Run<'_> {
             .map(|prompt| prompt.ids.len() + prompt.gen_count);
         let context_positions = positions.max().expect("there is a prompt");
         let model = setup.bind_sizes()?;
-        let width = width::choose(setup, &model, context_positions, left_count)?;
+        let choices = self.prompts.iter().map(|prompt| prompt.choices).max();
+        let choices = choices.map_or(1, |choices| size(choices.into()));
+        let width = width::choose(setup, &model, context_positions, [choices, left_count])?;
         let layout = setup.checkpoint.bind(setup.layers)?;
         let model = setup.load(layout, &cancel)?;
         let pool = planning::pool(&setup.settings, setup.threads)?;

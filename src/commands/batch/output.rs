@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::BatchError;
-use super::input::{Label, Prompt};
+use super::input::{Label, Prompt, Wanted};
 use crate::error::CliError;
 
 /// One answer.
@@ -20,6 +20,9 @@ pub(super) struct Answer {
     /// What the prompt is called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Label>,
+    /// Number of the choice, where the prompt asks for several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<u32>,
     /// Digest of everything the answer depends on.
     pub request: String,
     /// Tokens of the prompt.
@@ -55,10 +58,10 @@ impl Binding {
         Self(hasher)
     }
 
-    /// The digest of one request: 16 hexadecimal digits.
-    pub(super) fn request(&self, prompt: &Prompt) -> String {
+    /// The digest of one answer's request: 16 hexadecimal digits.
+    pub(super) fn request(&self, prompt: &Prompt, choice: u32) -> String {
         let mut hasher = self.0.clone();
-        let rest = serde_json::json!([prompt.ids, prompt.gen_count, prompt.sampling]);
+        let rest = serde_json::json!([prompt.ids, prompt.gen_count, prompt.sampling, choice]);
         hasher.update(rest.to_string().as_bytes());
         hasher.finalize().to_hex()[..16].to_owned()
     }
@@ -88,7 +91,7 @@ impl Output {
     /// else than answers to these prompts.
     pub(super) fn open(
         path: &Path,
-        prompts: &[Prompt],
+        (prompts, wanted): (&[Prompt], &[Wanted]),
         binding: &Binding,
         is_ordered: bool,
         done: &mut [bool],
@@ -118,14 +121,14 @@ impl Output {
             done_before: 0,
             torn_bytes: 0,
         };
-        output.take_stock(prompts, binding, done)?;
+        output.take_stock((prompts, wanted), binding, done)?;
         Ok(output)
     }
 
     /// Reads what is there, and cuts off a line that was torn.
     fn take_stock(
         &mut self,
-        prompts: &[Prompt],
+        (prompts, wanted): (&[Prompt], &[Wanted]),
         binding: &Binding,
         done: &mut [bool],
     ) -> Result<(), CliError> {
@@ -133,10 +136,10 @@ impl Output {
             path: self.path.clone(),
             source,
         };
-        let places: BTreeMap<usize, usize> = prompts
+        let places: BTreeMap<(usize, u32), usize> = wanted
             .iter()
             .enumerate()
-            .map(|(place, prompt)| (prompt.line, place))
+            .map(|(place, wanted)| ((prompts[wanted.prompt].line, wanted.choice), place))
             .collect();
         let mut reader = BufReader::new(self.file.try_clone().map_err(fail)?);
         let (mut line, mut number, mut offset) = (Vec::new(), 0, 0);
@@ -152,7 +155,7 @@ impl Output {
                 break;
             }
             number += 1;
-            let place = self.check(&line, &places, prompts, binding, done);
+            let place = self.check(&line, &places, (prompts, wanted), binding, done);
             let place = place.map_err(|(what, way_out)| BatchError::Output {
                 path: self.path.clone(),
                 what: format!("line {number} (offset {offset}) {what}"),
@@ -171,22 +174,27 @@ impl Output {
     fn check(
         &self,
         line: &[u8],
-        places: &BTreeMap<usize, usize>,
-        prompts: &[Prompt],
+        places: &BTreeMap<(usize, u32), usize>,
+        (prompts, wanted): (&[Prompt], &[Wanted]),
         binding: &Binding,
         done: &[bool],
     ) -> Result<usize, (String, &'static str)> {
         const OTHER: &str = "name another OUTPUT, or remove this file to begin anew";
         let answer: Answer = serde_json::from_slice(line)
             .map_err(|error| (format!("is no answer of k3 batch: {error}"), OTHER))?;
-        let Some(&place) = places.get(&answer.line) else {
-            let what = format!("answers line {} of the input, which is none", answer.line);
+        let choice = answer.choice.unwrap_or(0);
+        let Some(&place) = places.get(&(answer.line, choice)) else {
+            let what = format!(
+                "answers line {} (choice {choice}) of the input, which is none",
+                answer.line
+            );
             return Err((what, OTHER));
         };
-        let wanted = binding.request(&prompts[place]);
-        if answer.request != wanted {
+        let prompt = |place: usize| &prompts[wanted[place].prompt];
+        let request = binding.request(prompt(place), choice);
+        if answer.request != request {
             let what = format!(
-                "answers another request ({}) than line {} of the input ({wanted}): the prompt, \
+                "answers another request ({}) than line {} of the input ({request}): the prompt, \
                  the model or a setting has changed",
                 answer.request, answer.line
             );
@@ -199,14 +207,15 @@ impl Output {
         if self.is_ordered && place != self.done_before {
             let what = format!(
                 "answers line {} of the input, but line {} is due",
-                answer.line, prompts[self.done_before].line
+                answer.line,
+                prompt(self.done_before).line
             );
             return Err((what, "go on with --as-completed, or name another OUTPUT"));
         }
         Ok(place)
     }
 
-    /// Adds the answer to the prompt at `place`, as soon as its turn has come.
+    /// Adds the answer at `place`, as soon as its turn has come.
     ///
     /// # Errors
     ///

@@ -30,9 +30,11 @@ pub(super) struct BatchReport {
     execution: ExecutionReport,
     /// Lines of the input.
     prompts: usize,
-    /// Lines that an earlier run had answered.
+    /// Answers to them: one for each choice.
+    answers: usize,
+    /// Answers of an earlier run.
     answered_before: usize,
-    /// Lines that this run answered.
+    /// Answers of this run.
     answered: usize,
     /// Those among them that failed.
     failed: usize,
@@ -120,6 +122,7 @@ impl BatchReport {
                 source: source_name(run.args),
             },
             prompts: run.prompts.len(),
+            answers: run.wanted.len(),
             answered_before: driven.done_before,
             answered: totals.answered,
             failed: totals.failed,
@@ -182,7 +185,7 @@ impl BatchReport {
 
     fn answers(&self) -> String {
         let done = self.answered_before + self.answered;
-        let mut text = format!("{done} of {}", self.prompts);
+        let mut text = format!("{done} of {}", self.answers);
         if self.answered_before > 0 {
             text.push_str(&format!(
                 ", {} of them by an earlier run",

@@ -9,6 +9,7 @@ use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::SchedulerSettings;
 
+use super::error::BatchError;
 use crate::commands::running::setup::Setup;
 use crate::commands::running::streaming;
 use crate::error::CliError;
@@ -20,25 +21,30 @@ const WIDTH_MAX: usize = 64;
 /// Where nothing is read: from here on the products of a sweep gain little.
 const RESIDENT_WIDTH: usize = 8;
 
-/// The number of prompts at a time: what was asked for, or what the plan expects
-/// to read least for each token. `left` prompts are to be run.
+/// The number of sequences at a time: what was asked for, or what the plan expects
+/// to read least for each token. `left` answers are wanted, `together` of them at
+/// least at a time: choices of one prompt.
 ///
 /// # Errors
 ///
-/// A budget that is too small for what was asked for, or for one.
+/// A budget that is too small for what was asked for, or for the least; fewer
+/// sequences than choices.
 pub(super) fn choose(
     setup: &Setup,
     model: &KimiK3,
     context_positions: usize,
-    left: usize,
+    [together, left]: [usize; 2],
 ) -> Result<usize, CliError> {
-    let most = left.clamp(1, WIDTH_MAX);
+    let most = left.clamp(together, WIDTH_MAX);
     if let Some(asked) = &setup.settings.sequences {
         let asked = usize::try_from(asked.value.get()).unwrap_or(usize::MAX);
-        return Ok(asked.min(left.max(1)));
+        if asked < together {
+            return Err(BatchError::Choices { asked, together }.into());
+        }
+        return Ok(asked.min(left.max(together)));
     }
     if setup.budget.is_none() {
-        return Ok(most.min(RESIDENT_WIDTH));
+        return Ok(most.min(RESIDENT_WIDTH).max(together));
     }
     let reading = Reading::for_trunk(model.footprint().trunk_bytes());
     let plan = |width: usize| {
@@ -49,8 +55,8 @@ pub(super) fn choose(
         };
         streaming::plan(setup, model, settings, &reading)
     };
-    let mut best = (expected(&plan(1)?), 1);
-    for width in widths(most) {
+    let mut best = (expected(&plan(together)?), together);
+    for width in widths(most).filter(|width| *width > together) {
         // More do not fit either.
         let Ok(plan) = plan(width) else { break };
         let bytes = expected(&plan);

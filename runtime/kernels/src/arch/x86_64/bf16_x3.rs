@@ -300,6 +300,9 @@ pub(super) unsafe fn row_block<D: Decoder, const R: usize, const P: usize>(
             RowState::of(*weights, rows.start + row + (tile * R + r).min(count - 1))
         })
     });
+    for row in &states[0] {
+        prefetch_pair(row.escapes);
+    }
     let xs = position_starts::<P>(product.x, cols, position);
     let mut scratch = Scratch::<R, P> {
         x: [0.0; PANEL_VALUES],
@@ -326,9 +329,12 @@ pub(super) unsafe fn row_block<D: Decoder, const R: usize, const P: usize>(
             left: weights.row_bytes() - first / 8 * 11,
             next_block: (R * TILES - 1) * weights.row_bytes(),
         };
-        let tiles = states[..count.div_ceil(R)].iter_mut();
-        for (index, (states, tile)) in tiles.zip(&mut scratch.tiles).enumerate() {
-            let states = &mut states[..(count - index * R).min(R)];
+        let used = count.div_ceil(R);
+        for (index, tile) in scratch.tiles[..used].iter_mut().enumerate() {
+            for row in &states[(index + 1) % used] {
+                prefetch_pair(row.escapes);
+            }
+            let states = &mut states[index][..(count - index * R).min(R)];
             // SAFETY: these rows have the panel's columns left, and its full
             // blocks were widened.
             unsafe { D::add_panel::<R, P>(panel, states, &mut scratch.decoded, tile) };

@@ -103,7 +103,7 @@ pub(super) unsafe fn decode<const FORM: u8>(
 /// `out` good for writing the columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
-pub(super) unsafe fn whole_group<const FORM: u8>(
+unsafe fn whole_group<const FORM: u8>(
     group: *const u8,
     dictionary: __m512i,
     escapes: *const u8,
@@ -130,20 +130,46 @@ unsafe fn exponents(
     escapes: *const u8,
     valid: u64,
 ) -> (__m512i, usize) {
-    // SAFETY: 32 bytes lie within a full group, and within the 64 bytes beyond any
-    // other; the constants are 64 bytes.
+    // SAFETY: by the function's contract; 32 bytes lie within a full group, and
+    // within the 64 bytes beyond any other.
+    unsafe { with_escapes(known(group, dictionary), escapes, valid) }
+}
+
+/// What the dictionary says of a group's exponents: 255 where there is an escape.
+///
+/// # Safety
+/// `group` must be good for reading 32 bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
+pub(super) unsafe fn known(group: *const u8, dictionary: __m512i) -> __m512i {
+    // SAFETY: by the function's contract; the constants are 64 bytes.
     unsafe {
         let codes = _mm512_castsi256_si512(_mm256_loadu_si256(group.cast()));
         let spread = _mm512_load_si512(SPREAD.0.as_ptr().cast());
         let codes = _mm512_permutexvar_epi8(spread, codes);
         let codes = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(BITS), codes);
         // The dictionary comes again every 8 places: higher bits do not matter.
-        let known = _mm512_permutexvar_epi8(codes, dictionary);
-        let mask = _mm512_cmpeq_epi8_mask(known, _mm512_set1_epi8(-1)) & valid;
-        let escapes = _mm512_loadu_si512(escapes.cast());
-        let high = _mm512_mask_expand_epi8(known, mask, escapes);
-        (high, mask.count_ones() as usize)
+        _mm512_permutexvar_epi8(codes, dictionary)
     }
+}
+
+/// The exponents of which [`known`] told what it could, in the columns that are in
+/// `valid`, and how many escapes they took.
+///
+/// # Safety
+/// `escapes` must be good for reading 64 bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+pub(super) unsafe fn with_escapes(
+    known: __m512i,
+    escapes: *const u8,
+    valid: u64,
+) -> (__m512i, usize) {
+    let mask = _mm512_cmpeq_epi8_mask(known, _mm512_set1_epi8(-1)) & valid;
+    // SAFETY: by the function's contract.
+    let escapes = unsafe { _mm512_loadu_si512(escapes.cast()) };
+    let exponents = _mm512_mask_expand_epi8(known, mask, escapes);
+    (exponents, mask.count_ones() as usize)
 }
 
 /// Puts 64 low bytes and exponents together and writes them in one of the forms.
@@ -153,17 +179,10 @@ unsafe fn exponents(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
 unsafe fn put<const FORM: u8>(low: *const u8, high: __m512i, out: *mut u8) {
-    // SAFETY: by the function's contract; the constants are 64 bytes.
+    let places = if FORM == BF16 { &WORDS } else { &PAIRS };
+    // SAFETY: by the function's contract.
     unsafe {
-        let places = if FORM == BF16 { &WORDS } else { &PAIRS };
-        let places = _mm512_load_si512(places.0.as_ptr().cast());
-        let low = _mm512_permutexvar_epi8(places, _mm512_loadu_si512(low.cast()));
-        let high = _mm512_permutexvar_epi8(places, high);
-        let words = [
-            _mm512_unpacklo_epi8(low, high),
-            _mm512_unpackhi_epi8(low, high),
-        ];
-        for (half, words) in words.into_iter().enumerate() {
+        for (half, words) in rotated(low, high, places).into_iter().enumerate() {
             let out = out.add(32 * half * bytes_of(FORM));
             let [lower, upper] = match FORM {
                 BF16 => {
@@ -182,6 +201,40 @@ unsafe fn put<const FORM: u8>(low: *const u8, high: __m512i, out: *mut u8) {
             _mm512_storeu_si512(out.add(64).cast(), upper);
         }
     }
+}
+
+/// 64 low bytes and exponents put together: weights of 16 bits, rotated left by
+/// one, the first 32 columns and the others, each in the order that `places` make.
+///
+/// # Safety
+/// `low` must be good for reading 64 bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn rotated(low: *const u8, high: __m512i, places: &Places) -> [__m512i; 2] {
+    // SAFETY: by the function's contract; the constants are 64 bytes.
+    let (places, low) = unsafe {
+        let places = _mm512_load_si512(places.0.as_ptr().cast());
+        (places, _mm512_loadu_si512(low.cast()))
+    };
+    let low = _mm512_permutexvar_epi8(places, low);
+    let high = _mm512_permutexvar_epi8(places, high);
+    [
+        _mm512_unpacklo_epi8(low, high),
+        _mm512_unpackhi_epi8(low, high),
+    ]
+}
+
+/// 64 low bytes and exponents put together as upper halves of f64: sixteen columns
+/// in order after sixteen.
+///
+/// # Safety
+/// `low` must be good for reading 64 bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) unsafe fn upper_halves(low: *const u8, high: __m512i) -> [__m512i; 4] {
+    // SAFETY: by the function's contract.
+    let [first, second] = unsafe { rotated(low, high, &PAIRS) }.map(|words| shifted(words));
+    [first[0], first[1], second[0], second[1]]
 }
 
 /// Pairs of rotated weights as upper halves of f64: the lower and the upper of

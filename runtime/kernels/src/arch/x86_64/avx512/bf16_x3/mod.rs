@@ -7,7 +7,7 @@ mod tile;
 use std::ops::Range;
 
 use self::decode::{BF16, F32, SHIFTED, decode};
-use self::tile::{SCALE, Shifted, interleaved};
+use self::tile::{SCALE, Shifted, eight_rows};
 use super::batch::Avx512;
 use super::serial::sums8;
 use crate::arch::x86_64::avx2::Packed as Avx2Packed;
@@ -58,10 +58,13 @@ impl Decoder for Packed {
         tile: &mut Tile<R, P>,
     ) {
         let mut done = 0;
-        if P == 1 && rows.len() == R && R.is_multiple_of(8) {
+        let sums = tile.sums.0.as_flattened_mut();
+        if P == 1
+            && let (Ok(rows), Ok(sums)) = ((&mut *rows).try_into(), sums.try_into())
+        {
             done = panel.columns / GROUP * GROUP;
             // SAFETY: by the method's contract; these are whole groups.
-            unsafe { interleaved::<R, P>(panel, done / GROUP, rows, decoded, &mut tile.sums) };
+            unsafe { eight_rows(panel, done / GROUP, rows, sums) };
         }
         // SAFETY: as above; the rows have moved on.
         unsafe { by_parts::<Self, R, P>(panel.skip::<P>(done), rows, decoded, tile) }

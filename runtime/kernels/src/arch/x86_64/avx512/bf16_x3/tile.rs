@@ -5,12 +5,13 @@
     reason = "parallel arrays of registers are indexed together"
 )]
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::decode::{SHIFTED, whole_group};
+use super::decode::{known, upper_halves, with_escapes};
 use crate::arch::x86_64::avx512::dot::widen_activations;
 use crate::arch::x86_64::batch::{Body, Sums};
-use crate::arch::x86_64::bf16_x3::{PART, Panel, Part, RowState, prefetch_pair};
+use crate::arch::x86_64::bf16_x3::{Panel, RowState, prefetch_pair};
 use crate::generic::bf16_x3::GROUP;
 use crate::generic::lanes::LANES;
 
@@ -139,78 +140,146 @@ fn load_sums(sums: &[f64; LANES]) -> [__m512d; 2] {
     }
 }
 
-/// Adds the products of `groups` groups of eight rows with one position. While a
-/// group of each row is decoded, the products of the group before are added: the
-/// one is bound by shuffles, the other by loads.
+/// Bytes of a whole group.
+const GROUP_BYTES: usize = GROUP / 8 * 11;
+
+/// Adds the products of `groups` groups of eight rows with one position, each row's
+/// in the order of its columns.
+///
+/// A weight goes through some fifty cycles of steps that wait for each other, more
+/// than a processor sees ahead of itself. So the steps are shared out: while the
+/// products of two rows are added, the escapes of the next two are filled in and the
+/// codes of the two after those looked up.
 ///
 /// # Safety
-/// As [`by_parts`]: `R` is 8 and `P` is 1, there are `R` rows, and `groups` whole
-/// groups lie within `panel`.
+/// As [`by_parts`], of one position: `groups` whole groups lie within `panel`.
+///
+/// [`by_parts`]: crate::arch::x86_64::bf16_x3::by_parts
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,fma,popcnt"
 )]
-pub(super) unsafe fn interleaved<const R: usize, const P: usize>(
+pub(super) unsafe fn eight_rows(
     panel: Panel,
     groups: usize,
-    rows: &mut [RowState],
-    decoded: &mut Part<R>,
-    sums: &mut Sums<R, P>,
+    rows: &mut [RowState; 8],
+    sums: &mut [[f64; LANES]; 8],
 ) {
-    assert!(
-        R == 8 && P == 1 && rows.len() == R,
-        "eight rows, one position"
-    );
-    const { assert!(PART >= 2 * GROUP, "room for two groups of a row") };
     if groups == 0 {
         return;
     }
-    let mut lanes: [[__m512d; 2]; R] = std::array::from_fn(|r| load_sums(&sums.0[r][0]));
-    let starts: [*mut f32; R] = std::array::from_fn(|r| decoded.0[r].as_mut_ptr());
-    let mut escapes: [*const u8; R] = std::array::from_fn(|r| rows[r].escapes);
+    let mut lanes: [[__m512d; 2]; 8] = std::array::from_fn(|r| load_sums(&sums[r]));
+    let mut escapes: [*const u8; 8] = std::array::from_fn(|r| rows[r].escapes);
     let escapes_end = rows[0].escapes_end;
-    for group in 0..=groups {
-        let (this, before) = (group % 2 * GROUP, (group + 1) % 2 * GROUP);
+    let at = |row: usize, group: usize| rows[row].group.wrapping_add(group * GROUP_BYTES);
+    // Of `row` and the one after it.
+    let look_up = |row: usize, group: usize| {
+        [row, row + 1].map(|row| {
+            let dictionary = _mm512_set1_epi64(rows[row].dictionary.cast_signed());
+            // SAFETY: the group is there, or begins where the row ends: 64 bytes
+            // beyond may be read.
+            unsafe { known(at(row, group), dictionary) }
+        })
+    };
+    let fill_in = |known: [__m512i; 2], escapes: [*const u8; 2]| {
+        let [first, second] = [0, 1].map(|n| {
+            // SAFETY: at or before their end, 64 bytes may be read.
+            let (high, count) = unsafe { with_escapes(known[n], escapes[n], u64::MAX) };
+            (high, escapes[n].wrapping_add(count).min(escapes_end))
+        });
+        ([first.0, second.0], [first.1, second.1])
+    };
+    let mut high;
+    (high, [escapes[0], escapes[1]]) = fill_in(look_up(0, 0), [escapes[0], escapes[1]]);
+    let mut known_next = look_up(2, 0);
+    for group in 0..groups {
         let ahead = panel.ahead(group * GROUP);
-        for pair in 0..R / 2 {
-            for half in 0..2 {
-                if group < groups {
-                    let r = 2 * pair + half;
-                    let at = rows[r].group.wrapping_add(group * (GROUP / 8 * 11));
-                    prefetch_pair(at.wrapping_add(ahead));
-                    let dictionary = _mm512_set1_epi64(rows[r].dictionary.cast_signed());
-                    // SAFETY: a group of 64 columns is there, and room for it.
-                    let next = unsafe {
-                        let out = starts[r].add(this).cast();
-                        whole_group::<SHIFTED>(at, dictionary, escapes[r], out)
-                    };
-                    escapes[r] = next.min(escapes_end);
+        let x = panel.x.wrapping_add(group * GROUP);
+        macro_rules! step {
+            ($row:literal, $next:literal, $after:literal, $group_after:expr) => {{
+                prefetch_pair(at($row, group).wrapping_add(ahead));
+                prefetch_pair(at($row + 1, group).wrapping_add(ahead));
+                let known_after = look_up($after, $group_after);
+                let ends = [escapes[$next], escapes[$next + 1]];
+                let (high_next, ends) = fill_in(known_next, ends);
+                // Beyond the last group, the codes mean nothing.
+                if $next > 0 || group + 1 < groups {
+                    [escapes[$next], escapes[$next + 1]] = ends;
                 }
-                if group > 0 {
-                    let block = 4 * (group - 1) + pair;
-                    // SAFETY: the group before was decoded and widened: four
-                    // blocks.
-                    unsafe {
-                        let x = _mm512_load_pd(panel.x.add(block * LANES + 8 * half));
-                        for (lanes, start) in lanes.iter_mut().zip(starts) {
-                            let w = load_half(start.add(before + pair * LANES).cast(), half);
-                            lanes[half] = _mm512_fmadd_pd(w, x, lanes[half]);
-                        }
-                    }
+                let ([high_next, known_after], at) = in_this_order(
+                    [high_next, known_after],
+                    [at($row, group), at($row + 1, group)],
+                );
+                // SAFETY: the group is there, and four blocks of `x`.
+                unsafe {
+                    add_group(&mut lanes[$row], at[0], high[0], x);
+                    add_group(&mut lanes[$row + 1], at[1], high[1], x);
                 }
-            }
+                (high, known_next) = (high_next, known_after);
+            }};
         }
+        step!(0, 2, 4, group);
+        step!(2, 4, 6, group);
+        step!(4, 6, 0, group + 1);
+        step!(6, 0, 2, group + 1);
     }
     for (row, escapes) in rows.iter_mut().zip(escapes) {
         row.escapes = escapes;
-        row.group = row.group.wrapping_add(groups * (GROUP / 8 * 11));
+        row.group = row.group.wrapping_add(groups * GROUP_BYTES);
         row.prefetch_escapes();
     }
-    for (lanes, sums) in lanes.into_iter().zip(&mut sums.0) {
+    for (lanes, sums) in lanes.into_iter().zip(sums) {
         // SAFETY: the destination is sixteen f64.
         unsafe {
-            _mm512_store_pd(sums[0].as_mut_ptr(), lanes[0]);
-            _mm512_store_pd(sums[0][8..].as_mut_ptr(), lanes[1]);
+            _mm512_storeu_pd(sums.as_mut_ptr(), lanes[0]);
+            _mm512_storeu_pd(sums[8..].as_mut_ptr(), lanes[1]);
+        }
+    }
+}
+
+/// The same values, of which the compiler knows that they are there before whatever
+/// is read from these places is: it would put the steps together again that
+/// [`eight_rows`] takes apart.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn in_this_order(
+    values: [[__m512i; 2]; 2],
+    places: [*const u8; 2],
+) -> ([[__m512i; 2]; 2], [*const u8; 2]) {
+    let ([[mut a, mut b], [mut c, mut d]], [mut p, mut q]) = (values, places);
+    // SAFETY: a comment, which changes nothing.
+    unsafe {
+        asm!(
+            "/* {0} {1} {2} {3} {4} {5} */",
+            inout(zmm_reg) a,
+            inout(zmm_reg) b,
+            inout(zmm_reg) c,
+            inout(zmm_reg) d,
+            inout(reg) p,
+            inout(reg) q,
+            options(nostack, preserves_flags)
+        );
+    }
+    ([[a, b], [c, d]], [p, q])
+}
+
+/// Adds the products of the whole group at `group`, of the exponents `high`, with
+/// four blocks of widened activations to a row's sums.
+///
+/// # Safety
+/// The group must be there, and 64 f64 at `x`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn add_group(sums: &mut [__m512d; 2], group: *const u8, high: __m512i, x: *const f64) {
+    // SAFETY: by the function's contract; the low bytes follow the codes.
+    unsafe {
+        let blocks = upper_halves(group.add(GROUP / 8 * 3), high);
+        for (block, pairs) in blocks.into_iter().enumerate() {
+            let x = x.add(block * LANES);
+            let even = _mm512_castsi512_pd(_mm512_slli_epi64::<32>(pairs));
+            sums[0] = _mm512_fmadd_pd(even, _mm512_load_pd(x), sums[0]);
+            let odd = _mm512_castsi512_pd(_mm512_maskz_mov_epi32(0xAAAA, pairs));
+            sums[1] = _mm512_fmadd_pd(odd, _mm512_load_pd(x.add(8)), sums[1]);
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use k3_terminal::{Stream, fitting, wrap};
+
 use super::escape;
 use super::style::Style;
-use super::wrap::wrap;
 use crate::error::CliError;
 
 /// Causes shown at most.
@@ -41,7 +42,7 @@ pub(crate) fn render(error: &CliError, style: Style) -> String {
         let _ = writeln!(text, "\n  {} {way_out}", style.hint("way out:"));
     }
     if style.is_terminal() {
-        wrap(&text)
+        wrap(&text, fitting(Stream::Stderr))
     } else {
         text
     }

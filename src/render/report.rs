@@ -9,9 +9,9 @@ use k3_runtime::report::{
     ChecksumUse, CountsReport, EngineReport, MemoryReport, PrefixReport, StopReason,
     StreamingReport, TrunkReport,
 };
+use k3_terminal::{Stream, fitting, wrap};
 
 use super::style::Style;
-use super::wrap::wrap;
 use super::{escape, short_bytes, short_rate, sweeps, table};
 
 /// Hex digits of the identity that are shown.
@@ -87,7 +87,7 @@ fn render(report: &RunReport, style: Style) -> String {
     for note in report.notes.iter().chain(fallbacks) {
         let line = format!("{} {}\n", style.hint("note:"), escape::line(note));
         text.push_str(&match style.is_terminal() {
-            true => wrap(&line),
+            true => wrap(&line, fitting(Stream::Stderr)),
             false => line,
         });
     }

@@ -182,14 +182,23 @@ mod tests {
     #[test]
     fn a_word_longer_than_a_line_is_broken_at_the_edge() {
         let long = "x".repeat(25);
-        assert_eq!(shown(&[&long], 11), ["x".repeat(10), "x".repeat(10), "x".repeat(5)]);
+        assert_eq!(
+            shown(&[&long], 11),
+            ["x".repeat(10), "x".repeat(10), "x".repeat(5)]
+        );
         // It is begun on a line of its own, and then breaks.
-        assert_eq!(shown(&["ab ", &long], 11)[..2], ["ab ".to_owned(), "x".repeat(10)]);
+        assert_eq!(
+            shown(&["ab ", &long], 11)[..2],
+            ["ab ".to_owned(), "x".repeat(10)]
+        );
     }
 
     #[test]
     fn a_line_end_of_the_text_begins_anew() {
-        assert_eq!(shown(&["123456789\n123456789 1"], 12), ["123456789", "123456789 1"]);
+        assert_eq!(
+            shown(&["123456789\n123456789 1"], 12),
+            ["123456789", "123456789 1"]
+        );
         // Exactly to the edge: no line is lost and none is added.
         assert_eq!(shown(&["1234567890\nab"], 11), ["1234567890", "ab"]);
         assert_eq!(shown(&["1234567890 ab"], 11), ["1234567890", "ab"]);
@@ -201,7 +210,10 @@ mod tests {
     fn wide_and_combining_characters_take_the_columns_that_they_take() {
         assert_eq!(shown(&["漢字漢字漢字"], 9), ["漢字漢字", "漢字"]);
         let accents = "e\u{301}".repeat(10);
-        assert_eq!(shown(&[&accents, " ab"], 11), [accents.clone(), "ab".to_owned()]);
+        assert_eq!(
+            shown(&[&accents, " ab"], 11),
+            [accents.clone(), "ab".to_owned()]
+        );
         assert_eq!(shown(&["ab 👍👍👍"], 8), ["ab 👍👍", "👍"]);
         // Not broken: the blank that binds.
         assert_eq!(shown(&["ab 12\u{a0}km"], 8), ["ab ", "12\u{a0}km"]);

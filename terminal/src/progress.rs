@@ -168,13 +168,7 @@ struct Log {
 }
 
 impl Log {
-    fn new(
-        label: Cow<'static, str>,
-        unit: Unit,
-        total: u64,
-        first: u64,
-        started: Instant,
-    ) -> Self {
+    fn new(label: Cow<'static, str>, unit: Unit, total: u64, first: u64, started: Instant) -> Self {
         Self {
             label,
             unit,
@@ -202,7 +196,12 @@ impl Log {
         let counts = match self.unit {
             Unit::Bytes => format!("{} of {}", short(done), short(self.total)),
             Unit::Positions => format!("{done} of {}", self.total),
-            Unit::Seconds => return Some(format!("{}: {done} of at most {} s", self.label, self.total)),
+            Unit::Seconds => {
+                return Some(format!(
+                    "{}: {done} of at most {} s",
+                    self.label, self.total
+                ));
+            }
             Unit::Share => String::new(),
         };
         let counts = if counts.is_empty() {
@@ -255,7 +254,13 @@ mod tests {
 
     #[test]
     fn a_log_has_a_line_every_ten_seconds_and_none_of_what_is_short() {
-        let mut log = Log::new("hashing".into(), Unit::Bytes, 5_000_000_000, 0, Instant::now());
+        let mut log = Log::new(
+            "hashing".into(),
+            Unit::Bytes,
+            5_000_000_000,
+            0,
+            Instant::now(),
+        );
         assert_eq!(after(&mut log, 0, 0), None);
         assert_eq!(after(&mut log, 9, 900_000_000), None);
         assert_eq!(
@@ -280,7 +285,10 @@ mod tests {
     #[test]
     fn every_unit_says_what_it_counts() {
         for (unit, expected) in [
-            (Unit::Positions, "work: 20 of 200 (10 %), 2.0 a second, 2 min left"),
+            (
+                Unit::Positions,
+                "work: 20 of 200 (10 %), 2.0 a second, 2 min left",
+            ),
             (Unit::Share, "work: 10 %, 2 min left"),
             (Unit::Seconds, "work: 20 of at most 200 s"),
         ] {

@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
-use k3_terminal::{Stream, fitting, wrap};
-
 use super::escape;
 use super::style::Style;
 use crate::error::CliError;
@@ -12,7 +10,7 @@ use crate::error::CliError;
 /// Causes shown at most.
 const CAUSES_MAX: usize = 8;
 
-/// The error, its chain of causes and what to do about it.
+/// The error, its chain of causes and what to do about it, in lines of any length.
 pub(crate) fn render(error: &CliError, style: Style) -> String {
     if matches!(
         error,
@@ -41,11 +39,7 @@ pub(crate) fn render(error: &CliError, style: Style) -> String {
         let way_out = escape::message(&way_out);
         let _ = writeln!(text, "\n  {} {way_out}", style.hint("way out:"));
     }
-    if style.is_terminal() {
-        wrap(&text, fitting(Stream::Stderr))
-    } else {
-        text
-    }
+    text
 }
 
 #[cfg(test)]

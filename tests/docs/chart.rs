@@ -8,16 +8,19 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 350.0;
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 20.0;
-const TOP: f64 = 30.0;
+const TOP: f64 = 36.0;
 const BOTTOM: f64 = 270.0;
 /// A row of its own, below what the axis is called.
-const LEGEND: f64 = BOTTOM + 66.0;
+const KEYS: f64 = BOTTOM + 70.0;
+/// About what a letter takes.
+const LETTER: f64 = 8.5;
 
 const STYLE: &str = "<style>
-  .page { fill: #fff; } text { font: 13px sans-serif; fill: #333; }
+  .page { fill: #fff; } text { font: 16px sans-serif; fill: #333; }
   .axis { stroke: #777; } .grid { stroke: #7774; }
   .s0 { stroke: #2a6fb0; } .s1 { stroke: #b0562a; } .s2 { stroke: #3a8a4d; } .s3 { stroke: #7a4fa3; }
-  polyline { fill: none; stroke-width: 2.5; }
+  polyline { fill: none; } polyline, .key { stroke-width: 2.5; }
+  .s1 { stroke-dasharray: 9 4; } .s2 { stroke-dasharray: 3 4; } .s3 { stroke-dasharray: 12 4 3 4; }
   @media (prefers-color-scheme: dark) {
     .page { fill: #16191d; } text { fill: #ddd; }
     .s0 { stroke: #7ab8f5; } .s1 { stroke: #f0a27a; } .s2 { stroke: #86d69a; } .s3 { stroke: #c8a5ec; }
@@ -69,9 +72,10 @@ impl Chart {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n\
              <title>{title}</title>\n{STYLE}\n\
              <rect class=\"page\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n\
-             <text x=\"{LEFT}\" y=\"18\">{title}</text>\n"
+             <text x=\"{LEFT}\" y=\"20\">{title}</text>\n"
         );
         self.axes(&mut out);
+        let mut key_at = LEFT;
         for (number, (name, points)) in self.series.iter().enumerate() {
             let place =
                 |(at, value): &(f64, f64)| format!("{:.1},{:.1}", self.x(*at), self.y(*value));
@@ -79,7 +83,7 @@ impl Chart {
             let line = line.join(" ");
             writeln!(out, "<polyline class=\"s{number}\" points=\"{line}\"/>").expect(WRITE);
             if !name.is_empty() {
-                legend(&mut out, number, name);
+                key_at = key(&mut out, number, name, key_at);
             }
         }
         out.push_str("</svg>\n");
@@ -95,7 +99,7 @@ impl Chart {
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\n\
                  <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{mark}</text>",
                 LEFT - 8.0,
-                y + 4.0
+                y + 5.0
             )
             .expect(WRITE);
         }
@@ -106,7 +110,7 @@ impl Chart {
                 "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{BOTTOM}\" y2=\"{}\"/>\n\
                  <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{mark}</text>",
                 BOTTOM + 5.0,
-                BOTTOM + 20.0
+                BOTTOM + 23.0
             )
             .expect(WRITE);
         }
@@ -114,23 +118,25 @@ impl Chart {
             out,
             "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{BOTTOM}\" y2=\"{BOTTOM}\"/>\n\
              <text x=\"{end}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-            BOTTOM + 40.0,
+            BOTTOM + 44.0,
             self.x_label
         )
         .expect(WRITE);
     }
 }
 
-fn legend(out: &mut String, number: usize, name: &str) {
-    #[allow(clippy::cast_precision_loss, reason = "a handful of lines")]
-    let at = LEFT + 10.0 + 140.0 * number as f64;
-    let y = LEGEND - 4.0;
+/// The line and the name of a series; where the next one begins.
+fn key(out: &mut String, number: usize, name: &str, at: f64) -> f64 {
+    let y = KEYS - 5.0;
     writeln!(
         out,
-        "<line class=\"s{number}\" stroke-width=\"2.5\" x1=\"{at}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>\n\
-         <text x=\"{}\" y=\"{LEGEND}\">{name}</text>",
-        at + 22.0,
-        at + 28.0
+        "<line class=\"key s{number}\" x1=\"{at}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>\n\
+         <text x=\"{}\" y=\"{KEYS}\">{name}</text>",
+        at + 30.0,
+        at + 36.0
     )
     .expect(WRITE);
+    #[allow(clippy::cast_precision_loss, reason = "a handful of letters")]
+    let width = name.len() as f64 * LETTER;
+    at + 36.0 + width + 20.0
 }

@@ -85,7 +85,7 @@ fn bytes_per_token() -> Chart {
     };
     let points = BUDGETS_GB.into_iter().map(point).collect();
     Chart {
-        title: "GB read for a token of Kimi K3 (prediction, no expert found in memory)".to_owned(),
+        title: "GB read for a token of Kimi K3 (predicted, no expert in memory)".to_owned(),
         series: vec![(String::new(), points)],
         x_axis: Axis {
             end: 224.0,

@@ -178,7 +178,7 @@ fn every_flipped_byte_is_refused_with_its_place() {
                 TrunkFault::BlockDamaged { bytes, .. } => {
                     assert!((offset..offset + bytes).contains(&(at as u64)), "{at}");
                 }
-                TrunkFault::TableDamaged => assert!(at as u64 >= offset, "{at}: {offset}"),
+                TrunkFault::TableDamaged { .. } => assert!(at as u64 >= offset, "{at}: {offset}"),
                 _ => assert!(at < PAGE && offset < PAGE as u64, "{at}: {fault}"),
             }
         }

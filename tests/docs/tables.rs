@@ -70,19 +70,31 @@ const TABLES: &[Table] = &[
     },
 ];
 
-/// Figures in the text that a plan tells, with the budget and what is said of it.
-const SAID: &[(&str, &str, fn(&Value) -> String)] = &[
-    ("docs/hardware.md", "128 GB", |plan| {
-        let slots = &plan["plan"]["slots"];
-        let all = grouped(&slots["expert_count"]);
-        format!("({} of {all} at 128 GB", grouped(&slots["cache_count"]))
-    }),
-    ("docs/hardware.md", "256 GB", |plan| {
-        format!(
-            "{} at 256 GB)",
-            grouped(&plan["plan"]["slots"]["cache_count"])
-        )
-    }),
+/// Figures in the text of a document that the plan of a budget tells.
+struct Said {
+    document: &'static str,
+    budget: &'static str,
+    text: fn(&Value) -> String,
+}
+
+const SAID: &[Said] = &[
+    Said {
+        document: "docs/hardware.md",
+        budget: "128 GB",
+        text: |plan| {
+            let slots = &plan["plan"]["slots"];
+            let all = grouped(&slots["expert_count"]);
+            format!("({} of {all} at 128 GB", grouped(&slots["cache_count"]))
+        },
+    },
+    Said {
+        document: "docs/hardware.md",
+        budget: "256 GB",
+        text: |plan| {
+            let count = grouped(&plan["plan"]["slots"]["cache_count"]);
+            format!("{count} at 256 GB)")
+        },
+    },
 ];
 
 /// Every cell of every table, and the figures said beside them.
@@ -110,8 +122,13 @@ pub(crate) fn agree_with_the_plan() {
         }
         assert!(rows > 1, "{}: {rows} rows", table.document);
     }
-    for (document, budget, said) in SAID {
-        let expected = said(&needed(budget));
+    for said in SAID {
+        let Said {
+            document,
+            budget,
+            text,
+        } = said;
+        let expected = text(&needed(budget));
         let text = read(document)
             .split_whitespace()
             .collect::<Vec<_>>()

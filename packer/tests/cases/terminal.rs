@@ -1,0 +1,27 @@
+//! What a person sees on a terminal: lines that end between words.
+
+use std::process::Command;
+
+use k3_testkit::terminal::{on_terminal, width};
+
+#[test]
+fn messages_break_between_words() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("file"), "").unwrap();
+    for columns in [40, 80] {
+        let mut pack = Command::new(assert_cmd::cargo::cargo_bin!("k3-pack"));
+        pack.args(["synth", "."]).current_dir(place.path());
+        let (status, lines) = on_terminal(pack, columns).unwrap();
+        assert_eq!(status.code(), Some(2), "{lines:?}");
+        let all = lines.join(" ");
+        let words: Vec<&str> = all.split_whitespace().collect();
+        let said = words.join(" ");
+        assert!(
+            said.contains("exists and is not empty") || said.contains("not a name"),
+            "{said}"
+        );
+        assert!(lines.len() > 2, "{lines:?}");
+        let longest = lines.iter().map(|line| width(line)).max();
+        assert!(longest <= Some(columns.into()), "{lines:?}");
+    }
+}

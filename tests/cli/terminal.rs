@@ -14,7 +14,7 @@ fn words(lines: &[String]) -> Vec<String> {
 #[test]
 fn generated_text_breaks_between_words_at_every_width() {
     let piped = String::from_utf8(stdout_of(&RUN)).unwrap();
-    let expected = words(&[piped.clone()]);
+    let expected = words(std::slice::from_ref(&piped));
     assert!(expected.len() > 20, "{piped}");
     for columns in [24, 40, 80, 200] {
         let mut k3 = program();

@@ -9,8 +9,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use k3_config::SETTING_KEYS;
 use k3_demo::DemoError;
 use k3_pack::PackError;
+use tempfile::TempDir;
 
 use crate::cli::args::{GenerateArgs, GenerationArgs, PromptArgs, SamplingArgs};
 use crate::commands::named_model;
@@ -38,10 +40,10 @@ pub(crate) enum BuiltInError {
     /// It cannot be unpacked.
     #[error(transparent)]
     Unpack(#[from] DemoError),
-    /// A directory below the cache cannot be made.
-    #[error("{}: cannot be written", path.display())]
+    /// Neither below the cache nor where temporary files go can a directory be made.
+    #[error("{}: no place for a packed trunk, which goes afterwards", path.display())]
     Scratch {
-        /// The cache.
+        /// The directory that was tried last.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -56,10 +58,13 @@ impl BuiltInError {
     pub(crate) fn way_out(&self) -> Option<&'static str> {
         match self {
             Self::NoCache => Some("set K3_CACHE_DIR to a directory, or name a checkpoint as MODEL"),
-            Self::Unpack(_) | Self::Scratch { .. } => Some(
+            Self::Unpack(_) => Some(
                 "free some space there, set K3_CACHE_DIR to another directory, or name a \
                  checkpoint as MODEL",
             ),
+            Self::Scratch { .. } => {
+                Some("set K3_CACHE_DIR or TMPDIR to a directory that can be written")
+            }
             Self::Pack(_) => None,
         }
     }
@@ -98,6 +103,46 @@ pub(crate) fn cache_dir() -> Result<PathBuf, BuiltInError> {
 /// No place for it, or one that cannot be written.
 pub(crate) fn model_dir() -> Result<PathBuf, BuiltInError> {
     Ok(k3_demo::unpack(&cache_dir()?)?)
+}
+
+/// A directory that goes when it is dropped: below `cache`, or below `temporary` where
+/// nothing can be written there, and then a sentence that says so.
+///
+/// # Errors
+///
+/// [`BuiltInError::Scratch`]: neither can be written.
+pub(crate) fn scratch(
+    cache: &Path,
+    temporary: &Path,
+) -> Result<(TempDir, Option<String>), BuiltInError> {
+    let refused = match tempfile::tempdir_in(cache) {
+        Ok(directory) => return Ok((directory, None)),
+        Err(error) => error,
+    };
+    let directory = tempfile::tempdir_in(temporary).map_err(|source| BuiltInError::Scratch {
+        path: temporary.to_owned(),
+        source,
+    })?;
+    let note = format!(
+        "{}: cannot be written ({}), so the packed trunk is made in {} and goes afterwards",
+        cache.display(),
+        refused.kind(),
+        temporary.display()
+    );
+    Ok((directory, Some(note)))
+}
+
+/// A message of `k3 demo`, which has no options for settings, with the variables that it
+/// heeds in their place.
+pub(crate) fn spelled_as_variables(text: &str) -> String {
+    let mut spelled = text.to_owned();
+    // The longer names first: some begin with others.
+    let mut keys: Vec<_> = SETTING_KEYS.iter().collect();
+    keys.sort_by_key(|key| std::cmp::Reverse(key.name().len()));
+    for key in keys {
+        spelled = spelled.replace(&key.flag(), &key.variable());
+    }
+    spelled
 }
 
 /// Whether `model` is where the built-in model lies.
@@ -178,4 +223,38 @@ pub(crate) fn next_steps() -> String {
         writeln!(text, "  {command:<22} {what}").expect("writing to a string cannot fail");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_cache_cannot_be_written_a_temporary_directory_serves_and_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        let (kept, note) = scratch(place.path(), Path::new("/nowhere")).unwrap();
+        assert!(kept.path().starts_with(place.path()) && note.is_none());
+        // What is no directory cannot be written even by root.
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let (kept, note) = scratch(&file, temporary.path()).unwrap();
+        assert!(kept.path().starts_with(temporary.path()));
+        let note = note.unwrap();
+        for path in [&file, temporary.path()] {
+            assert!(note.contains(&path.display().to_string()), "{note}");
+        }
+        let error = scratch(&file, &file).unwrap_err();
+        assert!(error.way_out().unwrap().contains("TMPDIR"), "{error}");
+        assert!(error.to_string().contains(&file.display().to_string()));
+    }
+
+    #[test]
+    fn options_become_the_variables_that_are_heeded() {
+        let text = "raise --context to 5007, --trunk-gb or --trunk, or lower --gen";
+        assert_eq!(
+            spelled_as_variables(text),
+            "raise K3_CONTEXT to 5007, K3_TRUNK_GB or K3_TRUNK, or lower --gen"
+        );
+    }
 }

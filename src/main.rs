@@ -45,12 +45,13 @@ use cli::args::Cli;
 use cli::commands::Command;
 use error::CliError;
 use exit::Exit;
+use k3_terminal::Stream;
 use render::style::Style;
 use stdout::Stdout;
 
 fn main() -> ExitCode {
     if let Some(entry) = commands::ladder::entry() {
-        return end(commands::ladder::enter(&entry));
+        return end(None, commands::ladder::enter(&entry));
     }
     let arguments = match cli::parse() {
         Ok(arguments) => arguments,
@@ -61,18 +62,25 @@ fn main() -> ExitCode {
                 Exit::Refused.into()
             } else {
                 // Help goes to standard output, which may be closed or full.
-                end(Stdout.finish(printed).map(|()| Exit::Done))
+                end(None, Stdout.finish(printed).map(|()| Exit::Done))
             };
         }
     };
-    end(run(&arguments))
+    end(arguments.command.as_ref(), run(&arguments))
 }
 
-/// Says what went wrong, if anything did.
-fn end(result: Result<Exit, CliError>) -> ExitCode {
+/// Says what went wrong with `command`, if anything did.
+fn end(command: Option<&Command>, result: Result<Exit, CliError>) -> ExitCode {
     let exit = result.unwrap_or_else(|error| {
         if !matches!(error, CliError::OutputClosed) {
-            let text = render::error::render(&error, Style::detect());
+            let style = Style::detect();
+            let mut text = render::error::render(&error, style);
+            if let Some(Command::Demo(_)) = command {
+                text = demo::spelled_as_variables(&text);
+            }
+            if style.is_terminal() {
+                text = k3_terminal::wrap(&text, k3_terminal::fitting(Stream::Stderr));
+            }
             // Without standard error the exit code has to do.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }

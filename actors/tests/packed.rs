@@ -339,7 +339,81 @@ fn a_foreign_trunk_that_lacks_a_matrix_is_refused() {
     let error = case.checkpoint.place(&mut layout.program(BLOCK_BYTES));
     let text = error.unwrap_err().to_string();
     assert!(
-        text.contains("layer 1") && text.contains("not in it"),
+        text.contains("layer 1") && text.contains("in the trunk is missing"),
         "{text}"
     );
+}
+
+/// What a foreign trunk says about its source must be so: the message has the field, what
+/// it says and what is so.
+#[test]
+fn a_foreign_trunk_of_another_place_or_of_other_weights_is_refused() {
+    let case = case();
+    let directories = trunks::foreign(&case);
+    let json = directories[0].join("trunk.json");
+    let text = fs::read_to_string(&json).unwrap();
+    let own = text.split("\"shard\":\"").nth(1).unwrap();
+    let own = own.split('"').next().unwrap().to_owned();
+    let open = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut trunk: serde_json::Value = serde_json::from_str(&text).unwrap();
+        change(&mut trunk["layers"][1]);
+        fs::write(&json, trunk.to_string()).unwrap();
+        common::open(case.dir.path())
+            .with_trunk(&directories, Checksums::Compared)
+            .map_err(|error| error.to_string())
+    };
+    open(&|layer| layer["shard"] = format!("/elsewhere/{own}").into()).unwrap();
+    open(&|layer| layer["shard"] = 3.into()).unwrap();
+    let refused = |change: &dyn Fn(&mut serde_json::Value), parts: &[&str]| {
+        let said = open(change).unwrap_err();
+        for part in [
+            "trunk.json",
+            "(layer 1)",
+            "in the checkpoint",
+            "run without it",
+        ] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        for part in parts {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+    };
+    refused(
+        &|layer| layer["shard"] = "x.safetensors".into(),
+        &["`shard`", "x.safetensors", &own],
+    );
+    refused(
+        &|layer| layer["run_start"] = 1.into(),
+        &["`run_start` + `off`", &own],
+    );
+    // One tensor alone, with the place that it has.
+    let alone = |layer: &mut serde_json::Value, more: u64| {
+        let tensors = layer["tensors"].as_object_mut().unwrap();
+        let (name, tensor) = tensors.iter().next_back().unwrap();
+        let (name, tensor) = (name.clone(), tensor.clone());
+        tensors.retain(|other, _| *other == name);
+        let mut all = case.checkpoint.index().tensors();
+        let place = all.find(|(other, _)| *other == name).unwrap().1.offset;
+        layer["run_start"] = (place - tensor["off"].as_u64().unwrap() + more).into();
+    };
+    open(&|layer| alone(layer, 0)).unwrap();
+    refused(&|layer| alone(layer, 1), &["`run_start` + `off`"]);
+    // Other weights: the bytes that differ, in both files.
+    fs::write(&json, &text).unwrap();
+    let bin = directories[0].join("trunk.bin");
+    let mut bytes = fs::read(&bin).unwrap();
+    bytes[3] ^= 1;
+    fs::write(&bin, bytes).unwrap();
+    let said = common::open(case.dir.path())
+        .with_trunk(&directories, Checksums::Compared)
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "trunk.bin",
+        "the weights of",
+        "at offset 3 of trunk.bin",
+        &own,
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
 }

@@ -9,7 +9,7 @@
 //! | [`trunk`] | packed trunks: plan, journal, pipeline, checking |
 //! | [`manifest`] | the integrity manifest of a checkpoint |
 //! | [`error`] | what can go wrong, and the exit code of each |
-//! | [`progress`], [`interrupt`] | what a person sees, and how they stop it |
+//! | [`interrupt`] | how a person stops it |
 //!
 //! # Invariants
 //!
@@ -25,7 +25,6 @@ pub mod cli;
 pub mod error;
 pub mod interrupt;
 pub mod manifest;
-pub mod progress;
 pub mod synth;
 pub mod trunk;
 

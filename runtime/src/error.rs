@@ -61,14 +61,19 @@ pub enum RunError {
     },
     /// A raw trunk that does not belong to the checkpoint.
     #[error(
-        "{}: {what}; name the trunk that was made from this checkpoint, or run without it",
+        "{}: {what} in the trunk is {found}, but in the checkpoint {expected}; name the trunk \
+         that was made from this checkpoint, or run without it",
         path.display()
     )]
     ForeignTrunk {
         /// The description of the trunk, or the trunk.
         path: PathBuf,
-        /// What differs.
+        /// What differs: the tensor or matrix, and which field of it.
         what: String,
+        /// What the trunk says.
+        found: String,
+        /// What the checkpoint says.
+        expected: String,
     },
     /// A sequence longer than any session serves.
     #[error("a context of {count} positions is outside 1..={max}; lower --gen")]

@@ -5,6 +5,8 @@
 //! other tools of the field make. Everything else of a model (experts, vectors,
 //! the embedding) stays in the checkpoint's shards.
 
+mod foreign;
+
 use std::mem::size_of;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,11 +17,9 @@ use k3_formats::{FormatError, Identity, ReadAt, ShardIndex};
 use k3_io::{FileReader, TrunkFiles, read_manifest};
 use k3_models::{Block, BlockIndex, BlockPlace, SweepProgram};
 
+use self::foreign::{Moved, copy_of, moved};
 use crate::error::RunError;
 use crate::report::{ChecksumUse, TrunkFormat, TrunkReport};
-
-/// Bytes of each tensor of a foreign trunk that are compared with the shard's.
-const SAMPLE_BYTES: usize = 512;
 
 /// Places of a model's blocks outside its shards.
 #[derive(Debug)]
@@ -59,15 +59,6 @@ enum Kind {
         /// Tensors by where they lie in the shards, ascending.
         tensors: Vec<Moved>,
     },
-}
-
-/// A tensor of a shard and its copy.
-#[derive(Debug, Clone, Copy)]
-struct Moved {
-    shard: u16,
-    offset: u64,
-    bytes: u64,
-    copy_offset: u64,
 }
 
 impl Trunk {
@@ -259,10 +250,11 @@ impl Trunk {
         };
         RunError::ForeignTrunk {
             path: self.paths[0].clone(),
-            what: format!(
-                "the {} x {} matrix {of}at offset {} of shard {} is not in it",
-                block.row_total, block.cols, block.offset, block.shard
-            ),
+            what: format!("the {} x {} matrix {of}", block.row_total, block.cols)
+                .trim_end()
+                .to_owned(),
+            found: "missing".to_owned(),
+            expected: format!("at offset {} of shard {}", block.offset, block.shard),
         }
     }
 
@@ -300,73 +292,4 @@ impl TrunkChecks {
         let path = &self.paths[self.packed.file_index(entry.stripe)];
         self.packed.check_block(number, read, path)
     }
-}
-
-/// Where the copy of `block` lies, if its tensor was copied.
-fn copy_of(tensors: &[Moved], block: &Block) -> Option<u64> {
-    let wanted = (block.shard, block.offset);
-    let after = tensors.partition_point(|tensor| (tensor.shard, tensor.offset) <= wanted);
-    let tensor = tensors[..after].last()?;
-    let inside = block.offset - tensor.offset;
-    let fits = tensor.shard == block.shard && inside + block.raw_bytes <= tensor.bytes;
-    fits.then_some(tensor.copy_offset + inside)
-}
-
-/// The tensors of `trunk`, by where they lie in the shards. Each is compared with
-/// the shard's: its type, its shape and its first bytes.
-fn moved(
-    trunk: &ForeignTrunk,
-    index: &ShardIndex,
-    shards: &[FileReader],
-    json: &FileReader,
-    bin: &FileReader,
-) -> Result<Vec<Moved>, RunError> {
-    let mut tensors = Vec::with_capacity(trunk.tensor_count());
-    for (name, tensor) in index.tensors() {
-        let Some(copy) = trunk.get(name) else {
-            continue;
-        };
-        let other = |what: String| RunError::ForeignTrunk {
-            path: json.label().to_path_buf(),
-            what: format!("{name} {what}"),
-        };
-        if (copy.dtype, copy.shape) != (tensor.dtype, tensor.shape) {
-            let found = format!("{} {:?}", copy.dtype.name(), copy.shape.as_slice());
-            let expected = format!("{} {:?}", tensor.dtype.name(), tensor.shape.as_slice());
-            return Err(other(format!(
-                "is {found}, but in the checkpoint {expected}"
-            )));
-        }
-        let sample = usize::try_from(tensor.bytes).unwrap_or(usize::MAX);
-        let sample = sample.min(SAMPLE_BYTES);
-        let [mut ours, mut theirs] = [[0; SAMPLE_BYTES]; 2];
-        let shard = &shards[usize::from(tensor.shard)];
-        shard.read_exact_at(tensor.offset, &mut ours[..sample])?;
-        bin.read_exact_at(copy.offset, &mut theirs[..sample])?;
-        if ours != theirs {
-            return Err(other(format!(
-                "holds other weights at offset {} of {} than the checkpoint",
-                copy.offset,
-                Path::new(&bin.file_name()).display()
-            )));
-        }
-        tensors.push(Moved {
-            shard: tensor.shard,
-            offset: tensor.offset,
-            bytes: tensor.bytes,
-            copy_offset: copy.offset,
-        });
-    }
-    tensors.sort_unstable_by_key(|tensor| (tensor.shard, tensor.offset));
-    if tensors.len() < trunk.tensor_count() {
-        return Err(RunError::ForeignTrunk {
-            path: json.label().to_path_buf(),
-            what: format!(
-                "{} of its {} tensors are not in the checkpoint",
-                trunk.tensor_count() - tensors.len(),
-                trunk.tensor_count()
-            ),
-        });
-    }
-    Ok(tensors)
 }

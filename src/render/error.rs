@@ -5,13 +5,12 @@ use std::fmt::Write as _;
 
 use super::escape;
 use super::style::Style;
-use super::wrap::wrap;
 use crate::error::CliError;
 
 /// Causes shown at most.
 const CAUSES_MAX: usize = 8;
 
-/// The error, its chain of causes and what to do about it.
+/// The error, its chain of causes and what to do about it, in lines of any length.
 pub(crate) fn render(error: &CliError, style: Style) -> String {
     if matches!(
         error,
@@ -40,11 +39,7 @@ pub(crate) fn render(error: &CliError, style: Style) -> String {
         let way_out = escape::message(&way_out);
         let _ = writeln!(text, "\n  {} {way_out}", style.hint("way out:"));
     }
-    if style.is_terminal() {
-        wrap(&text)
-    } else {
-        text
-    }
+    text
 }
 
 #[cfg(test)]

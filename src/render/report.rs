@@ -9,9 +9,9 @@ use k3_runtime::report::{
     ChecksumUse, CountsReport, EngineReport, MemoryReport, PrefixReport, StopReason,
     StreamingReport, TrunkReport,
 };
+use k3_terminal::{Stream, fitting, wrap};
 
 use super::style::Style;
-use super::wrap::wrap;
 use super::{escape, short_bytes, short_rate, sweeps, table};
 
 /// Hex digits of the identity that are shown.
@@ -31,6 +31,11 @@ pub(crate) fn print(report: &RunReport, per_token: bool, style: Style) {
 /// Prints `text` as it is, also on standard error.
 pub(crate) fn print_text(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints a sentence that is worth knowing, also on standard error.
+pub(crate) fn print_note(note: &str) {
+    print_text(&note_line(note, Style::detect()));
 }
 
 fn render(report: &RunReport, style: Style) -> String {
@@ -85,13 +90,17 @@ fn render(report: &RunReport, style: Style) -> String {
         .iter()
         .flat_map(|streaming| &streaming.fallbacks);
     for note in report.notes.iter().chain(fallbacks) {
-        let line = format!("{} {}\n", style.hint("note:"), escape::line(note));
-        text.push_str(&match style.is_terminal() {
-            true => wrap(&line),
-            false => line,
-        });
+        text.push_str(&note_line(note, style));
     }
     text
+}
+
+fn note_line(note: &str, style: Style) -> String {
+    let line = format!("{} {}\n", style.hint("note:"), escape::line(note));
+    match style.is_terminal() {
+        true => wrap(&line, fitting(Stream::Stderr)),
+        false => line,
+    }
 }
 
 /// What guessing ahead came to, if anything was guessed.

@@ -1,10 +1,10 @@
 //! Colours, on a terminal that wants them.
 
-use std::io::{IsTerminal, stderr};
+use k3_terminal::Stream;
 
 /// Whether standard error is a terminal a person looks at.
 pub(crate) fn stderr_is_terminal() -> bool {
-    stderr().is_terminal()
+    k3_terminal::is_terminal(Stream::Stderr)
 }
 
 /// Emphasis for standard error.

@@ -1,6 +1,7 @@
 //! The built-in model: the default of every command, and its ladder.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -237,5 +238,69 @@ fn several_first_runs_at_once_say_the_same() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{said}");
         assert_eq!(output.stdout, ended[0].stdout);
+    }
+}
+
+/// Options that `k3 demo ladder` names in what it says exist, whatever refuses it.
+#[test]
+fn its_ladder_names_no_option_that_it_does_not_have() {
+    let help = text(&stdout_of(&["demo", "ladder", "--help"]));
+    for (variable, args) in [
+        (None, &["--gen", "5000"][..]),
+        (Some(("K3_CONTEXT", "20")), &[]),
+        (Some(("K3_MEMORY", "1M")), &[]),
+        (Some(("K3_MEMORY", "52M")), &["--gen", "4000"]),
+        (Some(("K3_SLOTS", "1")), &[]),
+        (Some(("K3_MEMORY", "9000G")), &["--gen", "5000"]),
+        (Some(("K3_ISA", "none")), &[]),
+    ] {
+        let mut ladder = k3();
+        let output = ladder.args(["demo", "ladder"]).args(args).envs(variable);
+        let output = output.output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{variable:?} {args:?}: {said}"
+        );
+        for word in said.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
+            assert!(
+                !word.starts_with("--") || help.contains(word),
+                "{word} in {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn its_ladder_runs_where_the_cache_is_read_only() {
+    let cache = tempfile::tempdir().unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let mut k3 = k3();
+        k3.env("K3_CACHE_DIR", cache.path());
+        k3.env("TMPDIR", temporary.path()).args(args);
+        k3.output().unwrap()
+    };
+    assert_eq!(run(&["demo", "path"]).status.code(), Some(0));
+    let mode = |mode| fs::set_permissions(cache.path(), fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o555);
+    let probe = tempfile::tempfile_in(cache.path());
+    let output = run(&["demo", "ladder", "--gen", "2"]);
+    mode(0o755);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(text(&output.stdout).contains("the same 2 tokens in all 6 runs"));
+    // Root writes where it likes; the unit test of the choice has no such exception.
+    if probe.is_err() {
+        assert!(
+            said.contains("note:") && said.contains("cannot be written"),
+            "{said}"
+        );
+    }
+    for left in [cache.path(), temporary.path()] {
+        let mut entries = fs::read_dir(left).unwrap();
+        let is_ours = |name: &str| name.starts_with("demo-") || name.ends_with(".lock");
+        assert!(entries.all(|entry| is_ours(entry.unwrap().file_name().to_str().unwrap())));
     }
 }

@@ -33,6 +33,7 @@ mod settings;
 mod streaming;
 #[path = "../support/synth.rs"]
 mod synth;
+mod terminal;
 mod tokenize;
 mod trunk;
 mod usage;

@@ -1,5 +1,13 @@
-//! Every command of the documents is run, and what they say it prints is compared
-//! with what it prints.
+//! What the documents say is true: every command is run, and what is shown is compared
+//! with what is printed.
+//!
+//! | module | compares |
+//! |---|---|
+//! | `compare` | output below a command: all of it but for a list of what is wild |
+//! | `tables` | figures in tables with the plan that they are from, every cell |
+//! | `inline` | commands, tests and paths in the text with those that there are |
+//! | `pictures` | pictures with what is drawn from the program's figures now |
+//! | `quotes` | links, quoted errors, examples |
 //!
 //! Each document has a directory of its own, in which `Kimi-K3` is a small
 //! checkpoint of the same layout; `cargo build` and `cargo test` do nothing there,
@@ -7,13 +15,19 @@
 //! block's language, and stands in [`NOT_RUN`].
 
 mod blocks;
+mod chart;
+mod compare;
+mod inline;
+mod pictures;
 mod place;
 mod quotes;
+mod released;
+mod tables;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use blocks::{Block, Step, blocks, without_figures};
+use blocks::{Block, Step, blocks};
 use libtest_mimic::{Arguments, Failed, Trial};
 use place::Place;
 
@@ -26,12 +40,9 @@ fn main() -> ExitCode {
         return k3_pack::cli::main();
     }
     let arguments = Arguments::from_args();
-    let mut trials = vec![Trial::test("blocks", || {
-        blocks::check();
-        Ok(())
-    })];
+    let _released = released::place();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    trials.extend(beside_commands(documents(root)));
+    let mut trials = beside_commands(documents(root));
     let mut all: Vec<(String, usize)> = Vec::new();
     for path in documents(root) {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -57,20 +68,23 @@ fn main() -> ExitCode {
 }
 
 /// What documents say beside commands.
-fn beside_commands(documents: Vec<PathBuf>) -> [Trial; 3] {
-    [
-        Trial::test("links", move || {
-            quotes::links_lead_somewhere(&documents);
+fn beside_commands(documents: Vec<PathBuf>) -> Vec<Trial> {
+    fn trial(name: &str, check: impl FnOnce() + Send + 'static) -> Trial {
+        Trial::test(name, || {
+            check();
             Ok(())
-        }),
-        Trial::test("quoted_errors", || {
-            quotes::quoted_errors_exist();
-            Ok(())
-        }),
-        Trial::test("examples", || {
-            quotes::examples_run();
-            Ok(())
-        }),
+        })
+    }
+    let also = documents.clone();
+    vec![
+        trial("blocks", blocks::check),
+        trial("compare", compare::check),
+        trial("links", move || quotes::links_lead_somewhere(&documents)),
+        trial("inline", move || inline::what_is_named_exists(&also)),
+        trial("quoted_errors", quotes::quoted_errors_exist),
+        trial("examples", quotes::examples_run),
+        trial("tables", tables::agree_with_the_plan),
+        trial("pictures", pictures::are_what_is_drawn_now),
     ]
 }
 
@@ -100,11 +114,8 @@ fn run(place: &Place, step: &Step) -> Result<(), String> {
         return Err(format!("{}\n{stdout}{stderr}", output.status));
     }
     // On a terminal the one comes after the other.
-    let found = without_figures(&(stdout + &stderr));
     match &step.output {
-        Some(expected) if without_figures(expected) != found => {
-            Err(format!("printed, figures left out:\n{found}"))
-        }
-        _ => Ok(()),
+        Some(expected) => compare::same(expected, &(stdout + &stderr)),
+        None => Ok(()),
     }
 }

@@ -91,7 +91,8 @@ impl Place {
                 "K3_CACHE_DIR",
                 concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"),
             )
-            .env("K3_THREADS", "1")
+            // What a run reserves depends on it.
+            .env("K3_THREADS", "2")
             .env("HF_ENDPOINT", self.hub.endpoint())
             .stdin(std::process::Stdio::null());
         command.output().unwrap()

@@ -80,7 +80,7 @@ pub(crate) struct Case {
     pub(crate) want: Vec<f32>,
 }
 
-fn open(model_dir: &Path) -> Checkpoint {
+pub(crate) fn open(model_dir: &Path) -> Checkpoint {
     Checkpoint::open(&CheckpointPaths {
         model_dir: model_dir.to_owned(),
         roots: Vec::new(),

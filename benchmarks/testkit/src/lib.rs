@@ -12,6 +12,7 @@
 //! - [`replica`]: the headers of the released checkpoint, all 497,220 tensors,
 //!   over files that need no disk.
 //! - [`hub`]: a model hub on loopback, with every way of misbehaving.
+//! - [`terminal`]: programs on a terminal, and what is on the screen then.
 //! - [`FaultyReadAt`]: files that end early, fail, wait or lie.
 //!
 //! # Invariants
@@ -31,6 +32,7 @@ pub mod reference;
 mod rng;
 mod shape;
 mod tensor;
+pub mod terminal;
 mod tiny;
 
 pub use error::TestkitError;

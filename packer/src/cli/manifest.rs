@@ -1,18 +1,18 @@
 //! `k3-pack manifest`.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use k3_config::Bytes;
 use k3_formats::manifest::{MANIFEST_NAME, hex};
+use k3_terminal::Progress;
 
+use super::program;
 use super::synth::count;
 use crate::error::PackError;
 use crate::interrupt;
 use crate::manifest::{ManifestJob, ManifestSummary, make};
-use crate::progress::Progress;
 
 pub(super) const LONG_ABOUT: &str = "\
 Hash every byte of a checkpoint, for `k3 verify` and `k3 repair`.
@@ -64,7 +64,7 @@ pub fn run(args: &ManifestArgs) -> Result<(), PackError> {
     let identity = job.identity();
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| args.model.join(MANIFEST_NAME));
-    let progress = Progress::new("hashing", job.total_bytes(), 0, args.quiet);
+    let progress = Progress::bytes("hashing", job.total_bytes(), args.quiet);
     let threads = args.threads.and_then(|count| usize::try_from(count).ok());
     let add = |bytes| progress.add(bytes);
     let summary = make(job, &out, args.force, threads, &CANCEL, &add);
@@ -73,7 +73,7 @@ pub fn run(args: &ManifestArgs) -> Result<(), PackError> {
     if !args.quiet {
         let text = describe(&out.display().to_string(), &identity.to_string(), &summary);
         // The manifest is there, whether or not anybody can be told.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        program::say(&text);
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use k3_terminal::{Stream, fitting, is_terminal, wrap};
 
 use super::{Cli, Command};
 use crate::error::Exit;
@@ -31,7 +32,7 @@ pub fn main() -> ExitCode {
         Ok(()) => Exit::Done.into(),
         Err(error) => {
             // Without standard error the exit code has to do.
-            let _ = writeln!(io::stderr(), "error: {error}");
+            say(&format!("error: {error}\n"));
             error.exit().into()
         }
     }
@@ -46,8 +47,18 @@ fn help_is_out(printed: io::Result<()>) -> Exit {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
         Err(error) => {
             let text = format!("error: standard output: cannot be written: {error}");
-            let _ = writeln!(io::stderr(), "{text}");
+            say(&format!("{text}\n"));
             Exit::NotWritable
         }
     }
+}
+
+/// Tells a person: on a terminal between words, so that it breaks none.
+pub(super) fn say(text: &str) {
+    let shown = match is_terminal(Stream::Stderr) {
+        true => wrap(text, fitting(Stream::Stderr)),
+        false => text.to_owned(),
+    };
+    // Without standard error there is nobody to tell.
+    let _ = io::stderr().write_all(shown.as_bytes());
 }

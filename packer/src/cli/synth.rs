@@ -1,6 +1,5 @@
 //! `k3-pack synth`.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -10,11 +9,11 @@ use k3_formats::KimiK3Config;
 use k3_formats::config::limits;
 use k3_formats::synth::{Resizing, Vision, released_config};
 use k3_io::read_small;
+use k3_terminal::Progress;
 
-use super::threads_or_default;
+use super::{program, threads_or_default};
 use crate::error::PackError;
 use crate::interrupt;
-use crate::progress::Progress;
 use crate::synth::{Content, RESERVE_BYTES, SynthPlan, SynthSettings, SynthSummary, write};
 
 pub(super) const LONG_ABOUT: &str = "\
@@ -97,13 +96,13 @@ pub fn run(args: &SynthArgs) -> Result<(), PackError> {
     static CANCEL: AtomicBool = AtomicBool::new(false);
     interrupt::install(&CANCEL)?;
     let plan = SynthPlan::new(&settings(args)?)?;
-    let progress = Progress::new("writing", plan.written_bytes(), 0, args.quiet);
+    let progress = Progress::bytes("writing", plan.written_bytes(), args.quiet);
     let summary = write(&plan, &CANCEL, &|bytes| progress.add(bytes));
     drop(progress);
     let summary = summary?;
     if !args.quiet {
         // The checkpoint is there, whether or not anybody can be told.
-        let _ = std::io::stderr().write_all(describe(&plan, &summary).as_bytes());
+        program::say(&describe(&plan, &summary));
     }
     Ok(())
 }

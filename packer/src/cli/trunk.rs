@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use k3_config::Bytes;
 use k3_formats::trunk::CodecChoice;
+use k3_terminal::Progress;
 use serde_json::json;
 
-use super::threads_or_default;
+use super::{program, threads_or_default};
 use crate::error::PackError;
 use crate::interrupt;
-use crate::progress::Progress;
 use crate::trunk::{
     Hooks, RecordInterval, SourcePaths, TrunkError, TrunkPlan, TrunkSettings, TrunkSource,
     TrunkSummary, Verified, pack, verify,
@@ -197,7 +197,7 @@ fn pack_trunk(
         cancel,
         &Hooks {
             on_start: &|done| {
-                progress.get_or_init(|| Progress::new("packing", total, done, args.quiet));
+                progress.get_or_init(|| Progress::bytes_from("packing", total, done, args.quiet));
             },
             on_bytes: &|bytes| progress.get().into_iter().for_each(|bar| bar.add(bytes)),
             ..Hooks::NONE
@@ -211,7 +211,7 @@ fn verify_trunk(
     cancel: &AtomicBool,
 ) -> Result<Verified, PackError> {
     let total = source.raw_bytes_of(0..source.block_count());
-    let progress = Progress::new("verifying", total, 0, args.quiet);
+    let progress = Progress::bytes("verifying", total, args.quiet);
     let threads = threads_or_default(args.threads);
     verify(source, &args.outs, threads, cancel, &|bytes| {
         progress.add(bytes);
@@ -231,7 +231,7 @@ fn tell(
         let packed = packed.map(ToString::to_string).unwrap_or_default();
         let verified = verified.map(ToString::to_string).unwrap_or_default();
         // The trunk is there, whether or not anybody can be told.
-        let _ = io::stderr().write_all(format!("{packed}{verified}").as_bytes());
+        program::say(&format!("{packed}{verified}"));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod faults;
 mod manifest;
 mod released;
 mod support;
+mod terminal;
 mod trunk;
 mod trunk_command;
 mod trunk_faults;

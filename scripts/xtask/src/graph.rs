@@ -85,6 +85,7 @@ const RULES: &[Rule] = &[
             "k3-models",
             "k3-pack",
             "k3-runtime",
+            "k3-terminal",
             "k3-tokenizer",
         ],
     },
@@ -137,7 +138,13 @@ const RULES: &[Rule] = &[
             "k3-io",
             "k3-kernels",
             "k3-models",
+            "k3-terminal",
         ],
+    },
+    Rule {
+        name: "k3-terminal",
+        directory: "terminal",
+        allowed: &["k3-config"],
     },
     Rule {
         name: "xtask",

@@ -20,6 +20,7 @@ use crate::demo::{self, BuiltInError};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
+use crate::render;
 use crate::render::progress::Runs;
 use crate::stdout::Stdout;
 use crate::vocabulary;
@@ -80,11 +81,10 @@ pub(super) fn run(args: &DemoLadderArgs) -> Result<Exit, CliError> {
     let base = base(args, &model)?;
     // What the packed trunk lies in goes when this function returns.
     let cache = demo::cache_dir()?;
-    let scratch = tempfile::tempdir_in(&cache);
-    let scratch = scratch.map_err(|source| BuiltInError::Scratch {
-        path: cache,
-        source,
-    })?;
+    let (scratch, note) = demo::scratch(&cache, &std::env::temp_dir())?;
+    if let (Some(note), false) = (note, args.quiet) {
+        render::report::print_note(&note);
+    }
     let packed = scratch.path().join("trunk");
     pack_trunk(&model, &packed)?;
     let mut ladder = DemoLadder {

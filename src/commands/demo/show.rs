@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use k3_terminal::{Stream, fitting, fold, wrap};
+
 use super::ladder::{DemoLadder, Row};
-use crate::render::wrap::{fold, wrap};
 use crate::render::{escape, short_bytes, table};
 
 const WRITE: &str = "writing to a string cannot fail";
@@ -16,9 +17,10 @@ pub(super) fn name(percent: u64, is_packed: bool) -> String {
 
 /// The text, the rows, and what they come to.
 pub(super) fn render(ladder: &DemoLadder) -> String {
+    let columns = fitting(Stream::Stdout);
     let mut text = String::new();
     if let Some(generated) = &ladder.generated_text {
-        text.push_str(&fold(&format!("{}{generated}", ladder.prompt)));
+        text.push_str(&fold(&format!("{}{generated}", ladder.prompt), columns));
         text.push('\n');
     }
     let header = [
@@ -34,7 +36,8 @@ pub(super) fn render(ladder: &DemoLadder) -> String {
     for row in &ladder.rows {
         if let Some(error) = &row.error {
             let what = name(row.pinned_percent, row.is_packed);
-            text.push_str(&wrap(&format!("\n{what}: {}\n", escape::line(error))));
+            let line = format!("\n{what}: {}\n", escape::line(error));
+            text.push_str(&wrap(&line, columns));
         }
     }
     let runs = ladder.rows.len();

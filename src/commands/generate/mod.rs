@@ -25,6 +25,7 @@ use k3_models::ModelFamily as _;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{PrefixReport, StopReason, StreamingReport, TrunkReport};
 use k3_runtime::{Cancel, ComputePool, RunError, Scheduler, SchedulerSettings};
+use k3_terminal::Stream;
 
 use crate::cli::args::GenerateArgs;
 use crate::commands::running::exposed;
@@ -66,10 +67,10 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     let layout = request.setup.checkpoint.bind(request.setup.layers)?;
     let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
     let session = session(&request, args);
-    if demo::is_first_run(given) && !args.output.quiet && !args.output.json {
-        // So that the text has its beginning.
-        render::report::print_text(demo::PROMPT);
-    }
+    // So that the text has its beginning.
+    let is_begun = demo::is_first_run(given) && !args.output.quiet && !args.output.json;
+    let beginning = if is_begun { demo::PROMPT } else { "" };
+    render::report::print_text(beginning);
     let run = Run {
         started,
         request: &request,
@@ -78,6 +79,7 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
         cancel,
         pool: &pool,
         session,
+        beginning,
     };
     let loaded = request.setup.load(layout, &run.cancel);
     let model = loaded.map_err(nothing_to_keep)?;
@@ -208,6 +210,8 @@ struct Run<'a> {
     cancel: Cancel,
     pool: &'a ComputePool,
     session: SchedulerSettings,
+    /// Text that stands on standard error before the first token.
+    beginning: &'static str,
 }
 
 /// A run that has ended, with everything stopped.
@@ -288,7 +292,10 @@ impl Run<'_> {
         self.live.loaded(load_seconds);
         let stops = request.stops.strings.clone();
         let tokenizer = request.setup.tokenizer.as_ref();
-        let stream = TokenStream::new(tokenizer, stops, args.output.json);
+        // Both go to one screen, or they have nothing to do with each other.
+        let is_beside = k3_terminal::is_terminal(Stream::Stderr);
+        let shown = if is_beside { self.beginning } else { "" };
+        let stream = TokenStream::new(tokenizer, stops, args.output.json, shown);
         let live = self.live.clone();
         let mut generation = Generation::new(request, args, scheduler, outputs, stream, live);
         let ended = generation.run();

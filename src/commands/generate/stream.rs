@@ -1,6 +1,7 @@
 //! Tokens to standard output as they come.
 
 use k3_runtime::StopText;
+use k3_terminal::{COLUMNS, Flow, Stream};
 use k3_tokenizer::{Render, StreamDecoder, Tokenizer};
 
 use crate::error::CliError;
@@ -18,12 +19,21 @@ pub(super) struct TokenStream<'a> {
     first: bool,
     /// Ids of the model that the vocabulary has no token for.
     unknown: Vec<u32>,
+    /// How the text lies on a terminal; `None` for a file or a pipe.
+    flow: Option<Flow>,
 }
 
 impl<'a> TokenStream<'a> {
     /// Text where there is a vocabulary, up to one of `stops`, none of which is
-    /// empty; ids where there is none; nothing when `silent`.
-    pub(super) fn new(tokenizer: Option<&'a Tokenizer>, stops: Vec<String>, silent: bool) -> Self {
+    /// empty; ids where there is none; nothing when `silent`. `shown` stands before it
+    /// on the screen.
+    pub(super) fn new(
+        tokenizer: Option<&'a Tokenizer>,
+        stops: Vec<String>,
+        silent: bool,
+        shown: &str,
+    ) -> Self {
+        let on_screen = k3_terminal::is_terminal(Stream::Stdout) && !k3_terminal::is_dumb();
         Self {
             decoder: tokenizer.map(|tokenizer| StreamDecoder::new(tokenizer, Render::Plain)),
             stop: StopText::new(stops).expect("parsing refuses empty ones"),
@@ -31,6 +41,7 @@ impl<'a> TokenStream<'a> {
             text: String::new(),
             first: true,
             unknown: Vec::new(),
+            flow: on_screen.then(|| Flow::behind(shown, columns())),
         }
     }
 
@@ -103,6 +114,14 @@ impl<'a> TokenStream<'a> {
         if self.silent {
             return Ok(());
         }
-        Stdout.write(piece.as_bytes())
+        match &mut self.flow {
+            Some(flow) => Stdout.write(flow.push(piece, columns()).as_bytes()),
+            None => Stdout.write(piece.as_bytes()),
+        }
     }
+}
+
+/// Columns of the terminal, which may have been resized.
+fn columns() -> usize {
+    k3_terminal::columns(Stream::Stdout).unwrap_or(COLUMNS)
 }

@@ -37,8 +37,17 @@ pub enum TrunkFault {
         found_bytes: u64,
     },
     /// The header's checksum is not that of its bytes.
-    #[error("the header does not have its checksum: damaged; pack the trunk again")]
-    HeaderDamaged,
+    #[error(
+        "the header does not have its checksum ({} instead of {}): damaged; pack the trunk again",
+        short(found),
+        short(expected)
+    )]
+    HeaderDamaged {
+        /// By the header.
+        expected: [u8; 32],
+        /// Of its bytes.
+        found: [u8; 32],
+    },
     /// A field of the header that no packer writes so.
     #[error("the header's {field} is {found}, which no packer writes; pack the trunk again")]
     Header {
@@ -98,8 +107,20 @@ pub enum TrunkFault {
         missing: Vec<u16>,
     },
     /// The table's checksum is not that of its bytes.
-    #[error("the table of blocks does not have its checksum: damaged; pack the trunk again")]
-    TableDamaged,
+    #[error(
+        "the table of blocks ({bytes} bytes) does not have its checksum ({} instead of {}): \
+         damaged; pack the trunk again",
+        short(found),
+        short(expected)
+    )]
+    TableDamaged {
+        /// Bytes it covers in the file.
+        bytes: u64,
+        /// By the header.
+        expected: [u8; 32],
+        /// Of its bytes.
+        found: [u8; 32],
+    },
     /// An entry of the table that no packer writes.
     #[error("block {block}: {fault}; pack the trunk again")]
     Entry {
@@ -140,7 +161,12 @@ pub enum TrunkFault {
         manifest: PathBuf,
     },
     /// An entry of `trunk.json` contradicts itself, another, or `trunk.bin`.
-    #[error("{}: {}; pack the trunk again", quoted(place), sentence(detail))]
+    #[error(
+        "{} {}; pack the trunk again with the tool that made it, or with k3-pack trunk, or run \
+         without it",
+        quoted(place),
+        sentence(detail)
+    )]
     Foreign {
         /// The layer or tensor.
         place: String,
@@ -244,6 +270,14 @@ pub enum EntryFault {
         /// Where they must end.
         limit: u64,
     },
+}
+
+/// The first half of a hash, in hex: enough to tell two apart.
+fn short(hash: &[u8; 32]) -> String {
+    hash[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// "1 is" or "0, 2 are".

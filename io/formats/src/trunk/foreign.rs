@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::fault::TrunkFault;
 use crate::dtype::Dtype;
@@ -32,6 +32,8 @@ pub struct ForeignTensor {
     pub shape: Shape,
     /// The layer it is listed under.
     pub layer: u32,
+    /// First byte in the shard it was copied from, where the trunk tells.
+    pub source_offset: Option<u64>,
 }
 
 /// A raw trunk as other tools pack it: layer by layer a copy of the tensors that
@@ -39,7 +41,8 @@ pub struct ForeignTensor {
 #[derive(Debug, Clone)]
 pub struct ForeignTrunk {
     tensors: HashMap<String, ForeignTensor>,
-    layer_count: u32,
+    /// The shard that each layer was copied from, where its file name is told.
+    shards: Vec<Option<String>>,
 }
 
 impl ForeignTrunk {
@@ -79,9 +82,12 @@ impl ForeignTrunk {
                 }
             }
         }
+        let mut layers = file.layers;
+        layers.sort_unstable_by_key(|run| run.layer);
+        let shards = layers.into_iter().map(|run| run.shard_name());
         Ok(Self {
             tensors,
-            layer_count: file.n_layers,
+            shards: shards.collect(),
         })
     }
 
@@ -94,7 +100,18 @@ impl ForeignTrunk {
     /// Layers that are in it.
     #[must_use]
     pub fn layer_count(&self) -> u32 {
-        self.layer_count
+        u32::try_from(self.shards.len()).expect("counted by a 32-bit field")
+    }
+
+    /// File name of the shard that a layer was copied from; `None` where the trunk does
+    /// not tell it by name.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such layer.
+    #[must_use]
+    pub fn shard(&self, layer: u32) -> Option<&str> {
+        self.shards[layer as usize].as_deref()
     }
 
     /// Tensors that are in it.
@@ -128,6 +145,10 @@ struct File {
 #[derive(Deserialize)]
 struct Run {
     layer: u32,
+    #[serde(default)]
+    shard: ShardName,
+    #[serde(default)]
+    run_start: Option<u64>,
     nbytes: u64,
     file_off: u64,
     tensors: Tensors,
@@ -146,11 +167,15 @@ impl File {
     fn check_runs(&self, bin_bytes: u64) -> Result<(), Fault> {
         let fault = |place: &str, detail: String| Err((place.to_owned(), detail));
         if self.align != ALIGNMENT {
-            let detail = format!("{} instead of {ALIGNMENT}", self.align);
+            let detail = format!("is {} instead of {ALIGNMENT}", self.align);
             return fault("align", detail);
         }
         if self.layers.len() as u64 != u64::from(self.n_layers) {
-            let detail = format!("{}, but {} are listed", self.n_layers, self.layers.len());
+            let detail = format!(
+                "is {}, but {} layers are listed",
+                self.n_layers,
+                self.layers.len()
+            );
             return fault("n_layers", detail);
         }
         let mut seen = vec![false; self.layers.len()];
@@ -160,17 +185,26 @@ impl File {
             match seen.get_mut(run.layer as usize) {
                 Some(seen) if !*seen => *seen = true,
                 Some(_) => return fault(&place, "is listed twice".to_owned()),
-                None => return fault(&place, format!("is beyond the {} layers", self.n_layers)),
+                None => {
+                    return fault(
+                        &place,
+                        format!("is beyond the {} that `n_layers` tells", self.n_layers),
+                    );
+                }
             }
             if !run.file_off.is_multiple_of(ALIGNMENT) {
-                let detail = format!("begins at {}, no multiple of {ALIGNMENT}", run.file_off);
+                let detail = format!(
+                    "has `file_off` {} instead of a multiple of {ALIGNMENT}",
+                    run.file_off
+                );
                 return fault(&place, detail);
             }
             match run.file_off.checked_add(run.nbytes) {
                 Some(end) if end <= bin_bytes => spans.push((run.file_off, end, run.layer)),
                 _ => {
                     let detail = format!(
-                        "has {} bytes at {}, but trunk.bin has {bin_bytes}: it is cut short",
+                        "has `nbytes` {} at `file_off` {}, but trunk.bin has {bin_bytes} bytes: it is \
+                         cut short",
                         run.nbytes, run.file_off
                     );
                     return fault(&place, detail);
@@ -182,7 +216,7 @@ impl File {
             let [(_, end, layer), (start, _, next)] = [pair[0], pair[1]];
             if start < end {
                 let detail =
-                    format!("begins at {start}, inside layer {layer}, which ends at {end}");
+                    format!("has `file_off` {start}, inside layer {layer}, which ends at {end}");
                 return fault(&format!("layer {next}"), detail);
             }
         }
@@ -191,21 +225,37 @@ impl File {
 }
 
 impl Run {
+    /// The last part of the path, if it is one: some tools write a number.
+    fn shard_name(self) -> Option<String> {
+        let name = self.shard.0?;
+        name.rsplit('/').next().map(ToOwned::to_owned)
+    }
+
     fn place(&self, entry: &Entry) -> Result<ForeignTensor, String> {
-        let dtype = Dtype::from_name(&entry.dtype)
-            .ok_or_else(|| format!("{:?} is no type this program knows", entry.dtype))?;
-        let shape = Shape::new(&entry.shape)
-            .ok_or_else(|| format!("{} dimensions are more than supported", entry.shape.len()))?;
+        let dtype = Dtype::from_name(&entry.dtype).ok_or_else(|| {
+            format!(
+                "has `dtype` {:?} instead of one of safetensors' types, as BF16",
+                entry.dtype
+            )
+        })?;
+        let shape = Shape::new(&entry.shape).ok_or_else(|| {
+            format!(
+                "has a `shape` of {} dimensions, more than supported",
+                entry.shape.len()
+            )
+        })?;
         if shape.size_bytes(dtype) != Some(entry.nbytes) {
+            let expected = shape.size_bytes(dtype);
+            let expected = expected.map_or("more than any file has".to_owned(), |n| n.to_string());
             return Err(format!(
-                "{} bytes are not those of {dtype} {shape}",
+                "has `nbytes` {} instead of {expected}, which {dtype} {shape} takes",
                 entry.nbytes
             ));
         }
         let end = entry.off.checked_add(entry.nbytes);
         if end.is_none_or(|end| end > self.nbytes) {
             return Err(format!(
-                "has {} bytes at {}, but layer {} has {}",
+                "has `nbytes` {} at `off` {}, but layer {} has `nbytes` {}",
                 entry.nbytes, entry.off, self.layer, self.nbytes
             ));
         }
@@ -216,7 +266,78 @@ impl Run {
             dtype,
             shape,
             layer: self.layer,
+            source_offset: self.source_of(entry)?,
         })
+    }
+}
+
+impl Run {
+    /// Where the tensor lies in the shard, if the run says where it begins.
+    fn source_of(&self, entry: &Entry) -> Result<Option<u64>, String> {
+        let Some(start) = self.run_start else {
+            return Ok(None);
+        };
+        match start.checked_add(entry.off) {
+            Some(offset) => Ok(Some(offset)),
+            None => Err(format!(
+                "`off` {} behind a `run_start` of {start} is beyond every file",
+                entry.off
+            )),
+        }
+    }
+}
+
+/// A text, or anything else, which says nothing here.
+#[derive(Default)]
+struct ShardName(Option<String>);
+
+impl<'de> Deserialize<'de> for ShardName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyValue;
+
+        impl<'de> Visitor<'de> for AnyValue {
+            type Value = ShardName;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("any value")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<ShardName, E> {
+                Ok(ShardName(Some(text.to_owned())))
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<ShardName, E> {
+                Ok(ShardName(None))
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<ShardName, E> {
+                Ok(ShardName(None))
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<ShardName, E> {
+                Ok(ShardName(None))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<ShardName, E> {
+                Ok(ShardName(None))
+            }
+
+            fn visit_unit<E>(self) -> Result<ShardName, E> {
+                Ok(ShardName(None))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ShardName, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(ShardName(None))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ShardName, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(ShardName(None))
+            }
+        }
+
+        deserializer.deserialize_any(AnyValue)
     }
 }
 

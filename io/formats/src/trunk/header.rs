@@ -120,8 +120,11 @@ impl StripeHeader {
             let supported = TRUNK_VERSION;
             return Err((at::VERSION, TrunkFault::Version { found, supported }));
         }
-        if *blake3::hash(&page[..at::HEADER_HASH]).as_bytes() != page[at::HEADER_HASH..] {
-            return Err((at::HEADER_HASH, TrunkFault::HeaderDamaged));
+        let found = *blake3::hash(&page[..at::HEADER_HASH]).as_bytes();
+        let expected = hash_at(page, at::HEADER_HASH);
+        if found != expected {
+            let fault = TrunkFault::HeaderDamaged { expected, found };
+            return Err((at::HEADER_HASH, fault));
         }
         let header = Self {
             identity: Identity::from_bytes(hash_at(page, at::IDENTITY)),

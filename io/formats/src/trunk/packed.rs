@@ -227,12 +227,14 @@ fn read_table(
     let length = usize::try_from(table_bytes(first.block_count)).expect("a table fits memory");
     let mut table = vec![0; length];
     file.read_exact_at(first.table_offset, &mut table)?;
-    if table_hash(&table) != first.table_hash {
-        return Err(fail(
-            file.label(),
-            first.table_offset,
-            TrunkFault::TableDamaged,
-        ));
+    let (expected, found) = (first.table_hash, table_hash(&table));
+    if found != expected {
+        let fault = TrunkFault::TableDamaged {
+            bytes: length as u64,
+            expected,
+            found,
+        };
+        return Err(fail(file.label(), first.table_offset, fault));
     }
     let (entries, padding) = table.split_at(first.block_count as usize * ENTRY_BYTES);
     let entry_offset = |block: u32| first.table_offset + u64::from(block) * ENTRY_BYTES as u64;

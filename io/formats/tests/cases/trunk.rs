@@ -163,6 +163,7 @@ fn a_whole_set_is_read_in_any_order() {
 #[test]
 fn every_flipped_byte_is_refused_with_its_place() {
     let files = Set::new(&[1, 1], 5, 0).files();
+    let mut shown = 0;
     for place in 0..files.len() {
         let mut bytes = files[place].bytes().to_vec();
         for at in 0..bytes.len() {
@@ -174,15 +175,37 @@ fn every_flipped_byte_is_refused_with_its_place() {
             let (path, offset, fault) = fault(check(&all));
             // Within the part that was changed: header, table, or block.
             assert_eq!(path, files[place].label().display().to_string());
+            shown += u32::from(shows_both_checksums(&fault));
             match fault {
                 TrunkFault::BlockDamaged { bytes, .. } => {
                     assert!((offset..offset + bytes).contains(&(at as u64)), "{at}");
                 }
-                TrunkFault::TableDamaged => assert!(at as u64 >= offset, "{at}: {offset}"),
+                TrunkFault::TableDamaged { .. } => assert!(at as u64 >= offset, "{at}: {offset}"),
                 _ => assert!(at < PAGE && offset < PAGE as u64, "{at}: {fault}"),
             }
         }
     }
+    assert!(shown > 200, "{shown}");
+}
+
+/// Whether a header or a table is told to be damaged: with the hash that it has and the
+/// one that it should have.
+fn shows_both_checksums(fault: &TrunkFault) -> bool {
+    let (TrunkFault::HeaderDamaged { expected, found }
+    | TrunkFault::TableDamaged {
+        expected, found, ..
+    }) = fault
+    else {
+        return false;
+    };
+    let hex = |hash: &[u8; 32]| -> String {
+        let half = hash[..16].iter();
+        half.map(|byte| format!("{byte:02x}")).collect()
+    };
+    let said = format!("({} instead of {})", hex(found), hex(expected));
+    assert_ne!(expected, found);
+    assert!(fault.to_string().contains(&said), "{fault}");
+    true
 }
 
 #[test]

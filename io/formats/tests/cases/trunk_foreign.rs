@@ -27,6 +27,22 @@ fn tensors_are_placed_in_the_file() {
     let other = trunk.get("l.1.a").unwrap();
     assert_eq!((other.offset, other.layer), (8192, 1));
     assert_eq!(trunk.get("l.1.b"), None);
+    // Where it was copied from, as far as the trunk tells.
+    assert_eq!(trunk.shard(0), Some("model-1.safetensors"));
+    assert_eq!((a.source_offset, trunk.shard(1)), (Some(999 + 3), None));
+    assert_eq!(other.source_offset, None);
+    for (shard, expected) in [
+        ("\"/data/a/m.safetensors\"", Some("m.safetensors")),
+        ("7", None),
+        ("-7.5", None),
+        ("null", None),
+        ("true", None),
+        ("[1, {\"a\": [2]}]", None),
+        ("{\"a\": 1}", None),
+    ] {
+        let json = JSON.replacen("\"model-1.safetensors\"", shard, 1);
+        assert_eq!(open(&json, 12_288).unwrap().shard(0), expected, "{shard}");
+    }
 }
 
 #[test]
@@ -47,6 +63,11 @@ fn what_does_not_fit_is_refused_and_named() {
         ("\"off\": 8188", "\"off\": 8189", "l.0.b"),
         ("\"off\": 8188", "\"off\": 18446744073709551615", "l.0.b"),
         ("\"nbytes\": 4,", "\"nbytes\": 5,", "l.0.b"),
+        (
+            "\"run_start\": 999",
+            "\"run_start\": 18446744073709551615",
+            "l.0.a",
+        ),
         ("\"F32\"", "\"I8R\"", "l.0.b"),
         ("[1]", "[1,1,1,1,1]", "l.0.b"),
         ("l.1.a", "l.0.a", "l.0.a"),

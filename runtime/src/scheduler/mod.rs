@@ -267,6 +267,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
     fn start(&mut self, id: RequestId, mut request: GenerateRequest, events: &mut Vec<Event>) {
         let file = request.from.take();
         let slots = self.free.split_off(self.free.len() - request.choices.len());
+        self.ended.retain(|one| !slots.contains(&one.slot()));
         for &slot in &slots {
             self.states[slot].reset();
         }

@@ -13,7 +13,7 @@
 pub(crate) mod guard;
 mod outputs;
 mod request;
-mod sampling;
+pub(crate) mod sampling;
 mod steps;
 mod stream;
 mod summary;
@@ -287,7 +287,7 @@ impl Run<'_> {
         let load_seconds = self.started.elapsed().as_secs_f64();
         self.live.loaded(load_seconds);
         let stops = request.stops.strings.clone();
-        let tokenizer = request.setup.tokenizer.as_ref();
+        let tokenizer = request.setup.tokenizer.as_deref();
         let stream = TokenStream::new(tokenizer, stops, args.output.json);
         let live = self.live.clone();
         let mut generation = Generation::new(request, args, scheduler, outputs, stream, live);

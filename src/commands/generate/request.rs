@@ -47,7 +47,7 @@ impl Request {
     ///
     /// The first thing that cannot be done as asked.
     pub(super) fn resolve(args: &GenerateArgs) -> Result<Self, CliError> {
-        let sampling = sampling::settings(&args.generation);
+        let sampling = sampling::settings(&args.generation.sampling, &args.generation.shaping);
         sampling.validate()?;
         let given = Given::read(&args.prompt)?;
         let common = SetupArgs {
@@ -59,7 +59,7 @@ impl Request {
         };
         let setup = Setup::open(common, SettingValues::default())?;
         let vocab_size = setup.checkpoint.config().vocab_size;
-        let tokenizer = setup.tokenizer.as_ref();
+        let tokenizer = setup.tokenizer.as_deref();
         let prompt_ids = given.encode(tokenizer, &setup.model_dir, vocab_size)?;
         sampling.check_vocabulary(vocab_size)?;
         let gen_count = gen_count(&args.generation);
@@ -69,7 +69,7 @@ impl Request {
         } else {
             setup.stop_ids()
         };
-        let stops = sampling::stops(&args.generation, &setup, eos)?;
+        let stops = sampling::stops(&args.generation.shaping, &setup, eos)?;
         Ok(Self {
             notes: [
                 sampling::notes(args, &sampling, gen_count),

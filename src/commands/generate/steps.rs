@@ -9,7 +9,7 @@ use k3_runtime::report::{
     CountsReport, PrefixReport, StopReason, TeacherForcedReport, TimingReport,
 };
 use k3_runtime::scheduler::{Ended, Event, FinishReason, PromptRows, StepReport, Update};
-use k3_runtime::{GenerateRequest, RunError, Scheduler, TokenLogprobs, logprobs};
+use k3_runtime::{GenerateRequest, RunError, Scheduler, TokenLogprobs};
 
 use super::outputs::Outputs;
 use super::request::Request;
@@ -168,7 +168,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         let is_first = self.prompt.is_some();
         let submitted = self.scheduler.submit(GenerateRequest {
             stop_ids: self.request.stops.ids.clone(),
-            token_rows: self.request.logprobs.is_some(),
+            logprobs: self.request.logprobs,
             output_len: prompt_ids.len() - self.request.prompt_ids.len(),
             prompt_rows: match self.teacher_forced {
                 _ if !is_first => PromptRows::None,
@@ -218,9 +218,9 @@ impl<'a, S: Reads> Generation<'a, S> {
                     first_position,
                     rows,
                 } => self.take_prompt_rows(first_position, &rows),
-                Update::Token { id, row, .. } => {
+                Update::Token { id, logprobs, .. } => {
                     self.end_prompt()?;
-                    if let Some(stop) = self.take_token(id, row, share)? {
+                    if let Some(stop) = self.take_token(id, logprobs, share)? {
                         return Ok(Some(stop));
                     }
                 }
@@ -230,18 +230,16 @@ impl<'a, S: Reads> Generation<'a, S> {
         Ok(None)
     }
 
-    /// Files and shows a token, which has `row` behind it where that was asked
-    /// for: why the run is over, if it is.
+    /// Files and shows a token, with how likely it was where that was asked for: why
+    /// the run is over, if it is.
     fn take_token(
         &mut self,
         id: u32,
-        row: Option<Vec<f32>>,
+        logprobs: Option<TokenLogprobs>,
         seconds: f64,
     ) -> Result<Option<StopReason>, CliError> {
-        let asked = (&mut self.logprobs, self.request.logprobs, row);
-        if let (Some(list), Some(top_n), Some(row)) = asked {
-            let drawn = logprobs(&row, top_n)?.of_drawn(id);
-            list.push(drawn.expect("a drawn id has a logit"));
+        if let Some(list) = &mut self.logprobs {
+            list.extend(logprobs);
         }
         self.generated_ids.push(id);
         self.timing.token_seconds.push(seconds);
@@ -260,7 +258,8 @@ impl<'a, S: Reads> Generation<'a, S> {
                 Ok(StopReason::Nothing)
             }
             FinishReason::Length => Ok(StopReason::Length),
-            FinishReason::StopId | FinishReason::Watch => Ok(StopReason::Stop),
+            FinishReason::StopId => Ok(StopReason::Stop),
+            FinishReason::Watch => Ok(StopReason::StopString),
             FinishReason::Cancelled | FinishReason::Deadline => Ok(StopReason::Interrupted),
             FinishReason::Failed => {
                 let error = ended.error.and_then(Arc::into_inner);

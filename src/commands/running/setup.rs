@@ -53,7 +53,7 @@ pub(crate) struct Setup {
     /// Its identity, in hex.
     pub identity: String,
     /// The vocabulary, where there is one.
-    pub tokenizer: Option<Tokenizer>,
+    pub tokenizer: Option<Arc<Tokenizer>>,
     /// Layers to run, or all.
     pub layers: Option<usize>,
     /// Compute threads.
@@ -86,6 +86,7 @@ impl Setup {
         let checkpoint = open_checkpoint(&model_dir, &settings, args.model)?;
         let vocab_size = checkpoint.config().vocab_size;
         let tokenizer = open_vocabulary(settings.tokenizer.as_ref(), &model_dir, vocab_size)?;
+        let tokenizer = tokenizer.map(Arc::new);
         let budget = if args.reading.resident {
             None
         } else {

@@ -144,7 +144,9 @@ fn a_conversation_has_ids_beyond_its_state() {
     check(72, &[2], 56, "describes a file");
     let plain = SnapshotHeader::new(BINDING, SNAPSHOT_POSITIONS_MAX, 5).unwrap();
     plain.of_conversation(1, 0).unwrap_err();
-    plain.of_conversation(0, SNAPSHOT_POSITIONS_MAX + 1).unwrap_err();
+    plain
+        .of_conversation(0, SNAPSHOT_POSITIONS_MAX + 1)
+        .unwrap_err();
 }
 
 #[test]
@@ -177,7 +179,12 @@ fn each_fault_has_its_place() {
         assert_eq!(offset, place, "{says}");
     };
     check(0, b"k3-mnfst", 0, "not a sequence snapshot");
-    check(8, &[3], 8, "version 3, but this program reads versions up to 2");
+    check(
+        8,
+        &[3],
+        8,
+        "version 3, but this program reads versions up to 2",
+    );
     check(8, &[2], 72, "0 ids beyond a position of 3");
     check(12, &[2], 96, "hash of header and token ids");
     check(48, &[2], 48, "form of attention 2");

@@ -277,7 +277,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         let sequences = Sequence::of_request(id, request, &slots, guessing);
         for mut sequence in sequences {
             if sequence.is_leader() {
-                match self.restore(&mut sequence, file.as_ref()) {
+                match self.restore(&mut sequence, file.as_deref()) {
                     Ok(reused_positions) => {
                         events.push(sequence.event(Update::Admitted { reused_positions }));
                     }
@@ -317,7 +317,10 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         let ended = self.running.extract_if(.., |one| one.has_ended());
         for sequence in ended {
             self.free.push(sequence.slot());
-            self.ended.push(sequence);
+            // One that failed has no state that anybody wants.
+            if sequence.error().is_none() {
+                self.ended.push(sequence);
+            }
         }
         // The lowest first, whatever the order they became free in.
         self.free.sort_unstable_by(|a, b| b.cmp(a));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::event::FinishReason;
@@ -82,7 +83,7 @@ pub struct GenerateRequest {
     pub logprobs: Option<usize>,
     /// A saved conversation whose ids the prompt begins with: its state is taken up
     /// instead of computed.
-    pub from: Option<SnapshotFile>,
+    pub from: Option<Arc<SnapshotFile>>,
     /// When the answer is worth nothing any more.
     pub deadline: Option<Instant>,
     /// Calls the request off.

@@ -2,18 +2,22 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`state`] | conversations in files |
 //! | [`request`] | everything that can be refused before weights are read |
 //! | [`sampling`] | how tokens are chosen and where they end |
 //! | [`outputs`] | the files a run writes |
 //! | [`guard`] | that they are none of those it reads |
+//! | [`answer`] | one answer as it comes, and all of them to read |
 //! | [`stream`] | tokens to standard output as they come |
 //! | [`steps`] | prefill, steps, teacher forcing |
 //! | [`summary`] | what the run tells about itself |
 
+mod answer;
 pub(crate) mod guard;
 mod outputs;
 mod request;
 pub(crate) mod sampling;
+mod state;
 mod steps;
 mod stream;
 mod summary;
@@ -40,9 +44,11 @@ use crate::planning::{self, Reading};
 use crate::render;
 use crate::render::style::Style;
 use crate::stdout::Stdout;
+use answer::Answer;
 use guard::Inputs;
 use outputs::Outputs;
 use request::Request;
+pub(crate) use state::StateError;
 use steps::{Done, Generation};
 use stream::TokenStream;
 
@@ -64,9 +70,12 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     interrupt::install(&cancel)?;
     let pool = planning::pool(&request.setup.settings, request.setup.threads)?;
     let layout = request.setup.checkpoint.bind(request.setup.layers)?;
-    let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
+    let save_state = args.answer.save_state.as_deref();
+    let save = save_state.map(|path| (path, request.setup.state_binding()));
+    let outputs = Outputs::create(&args.output, save, &Inputs::of(&request, args))?;
     let session = session(&request, args);
-    if demo::is_first_run(given) && !args.output.quiet && !args.output.json {
+    let is_text = !args.output.quiet && !args.output.json && request.choices == 1;
+    if demo::is_first_run(given) && is_text {
         // So that the text has its beginning.
         render::report::print_text(demo::PROMPT);
     }
@@ -117,7 +126,9 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     if failed {
         return Ok(Exit::Failed);
     }
-    let is_kept = !done.generated_ids.is_empty() || args.output.json || args.output.out.is_some();
+    let has_tokens = done.answers.iter().any(|one| !one.generated_ids.is_empty());
+    let has_report = args.output.json || args.output.out.is_some();
+    let is_kept = has_tokens || has_report || done.saved_state.is_some();
     exit_of(done.stop, done.output_closed, is_kept)
 }
 
@@ -161,7 +172,8 @@ pub(crate) struct Preview {
 /// or for which the machine has no room at the moment.
 pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
     let request = Request::resolve(args)?;
-    guard::check(&args.output, &Inputs::of(&request, args))?;
+    let save_state = args.answer.save_state.as_deref();
+    guard::check(&args.output, save_state, &Inputs::of(&request, args))?;
     let model = request.setup.bind_sizes()?;
     let session = session(&request, args);
     session.planned_bytes(&model, request.setup.threads)?;
@@ -185,6 +197,7 @@ pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
 
 fn session(request: &Request, args: &GenerateArgs) -> SchedulerSettings {
     SchedulerSettings {
+        sequences_max: request.choices,
         guesses_max: planning::guesses(&request.setup.settings),
         prompt_logits: args.output.all_positions || args.generation.tf_check,
         ..SchedulerSettings::single(request.context_positions, request.setup.chunk_positions)
@@ -274,7 +287,11 @@ impl Run<'_> {
         outputs: Outputs,
     ) -> Result<Done, CliError> {
         let (request, args) = (self.request, self.args);
-        let cancel = self.cancel.clone();
+        // A sweep that was cut short leaves no state to save.
+        let cancel = match args.answer.save_state {
+            Some(_) => Cancel::default(),
+            None => self.cancel.clone(),
+        };
         let mut scheduler = Scheduler::new(model, source, self.pool, self.session, cancel);
         if args.output.dump_trace.is_some() {
             scheduler.record_trace();
@@ -288,9 +305,19 @@ impl Run<'_> {
         self.live.loaded(load_seconds);
         let stops = request.stops.strings.clone();
         let tokenizer = request.setup.tokenizer.as_deref();
-        let stream = TokenStream::new(tokenizer, stops, args.output.json);
-        let live = self.live.clone();
-        let mut generation = Generation::new(request, args, scheduler, outputs, stream, live);
+        let answers = (0..request.choices).map(|choice| {
+            let silent = choice > 0 || args.output.json;
+            let stream = TokenStream::new(tokenizer, stops.clone(), silent);
+            Answer::new(stream, request.logprobs.is_some())
+        });
+        let (live, cancel) = (self.live.clone(), &self.cancel);
+        let mut generation = Generation::new(
+            (request, args),
+            scheduler,
+            outputs,
+            answers.collect(),
+            (live, cancel),
+        );
         let ended = generation.run();
         let mut done = generation.finish(ended);
         done.timing.load_seconds = load_seconds;

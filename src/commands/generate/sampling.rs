@@ -90,6 +90,12 @@ pub(super) fn notes(
             "{at_random}: no effect at temperature 0, which takes the likeliest token"
         ));
     }
+    let several = args.answer.choices.is_some_and(|choices| choices > 1);
+    if several && gen_count > 0 && sampling.temperature == 0.0 {
+        notes.push(
+            "--choices: all answers are the same at temperature 0; raise --temperature".to_owned(),
+        );
+    }
     let shaping = &generation.shaping;
     let of_tokens = given(&[
         ("--repetition-penalty", shaping.repetition_penalty.is_some()),
@@ -99,6 +105,7 @@ pub(super) fn notes(
         ("--stop", !shaping.stop.is_empty()),
         ("--stop-id", !shaping.stop_id.is_empty()),
         ("--logprobs", shaping.logprobs.is_some()),
+        ("--choices", several),
     ]);
     let is_reported = args.output.json || args.output.out.is_some();
     if gen_count == 0 && !of_tokens.is_empty() {

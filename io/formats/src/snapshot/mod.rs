@@ -28,7 +28,8 @@ pub const SNAPSHOT_PAYLOAD_BYTES_MAX: u64 = 1 << 48;
 /// Bytes of the payload that one checksum covers; the last piece may be shorter.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
 
-const MAGIC: [u8; 8] = *b"k3-snaps";
+/// The first bytes of every snapshot.
+pub const SNAPSHOT_MAGIC: [u8; 8] = *b"k3-snaps";
 /// The state after some ids.
 const VERSION: u32 = 1;
 /// The same, with ids that are still to be consumed, or with an answer at the end.
@@ -228,7 +229,7 @@ impl SnapshotHeader {
     /// The header up to its hash.
     fn to_bytes(self) -> [u8; HASH_OFFSET] {
         let mut bytes = [0; HASH_OFFSET];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(&SNAPSHOT_MAGIC);
         let version = if self.is_plain() {
             VERSION
         } else {

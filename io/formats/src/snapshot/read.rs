@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 
 use super::{
-    CHUNK_HASH_BYTES, END_BYTES, HASH_OFFSET, HEADER_BYTES, IDS_AT_ONCE, MAGIC,
-    SNAPSHOT_CHUNK_BYTES, SnapshotBinding, SnapshotFault, SnapshotHeader, StateForm, VERSION,
+    CHUNK_HASH_BYTES, END_BYTES, HASH_OFFSET, HEADER_BYTES, IDS_AT_ONCE, SNAPSHOT_CHUNK_BYTES,
+    SNAPSHOT_MAGIC, SnapshotBinding, SnapshotFault, SnapshotHeader, StateForm, VERSION,
     VERSION_CONVERSATION, chunk_hash, header_hasher,
 };
 use crate::error::FormatError;
@@ -245,7 +245,7 @@ impl Read for SnapshotPayload<'_> {
 /// The header's fields, where they can be those of this file.
 fn parse(file: &dyn ReadAt, bytes: &[u8; HEADER_BYTES]) -> Result<SnapshotHeader, FormatError> {
     let fault = |offset, fault| Err(fault_at(file, offset, fault));
-    if bytes[..8] != MAGIC {
+    if bytes[..8] != SNAPSHOT_MAGIC {
         return fault(0, SnapshotFault::Magic);
     }
     let found = u32_at(bytes, 8);

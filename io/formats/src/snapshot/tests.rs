@@ -294,7 +294,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let mut framed = MAGIC.to_vec();
+        let mut framed = SNAPSHOT_MAGIC.to_vec();
         framed.extend_from_slice(&VERSION.to_le_bytes());
         framed.extend_from_slice(&bytes);
         for bytes in [bytes, framed] {

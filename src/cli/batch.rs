@@ -16,13 +16,13 @@ pub(crate) const BATCH_ABOUT: &str = "\
 Continue many prompts, as many at a time as pays.
 
 INPUT has one JSON object on each line: {\"prompt\": \"text\"} or {\"ids\": [3, 4]}.
-Beside it a line may have \"id\" (any text or number, handed through) and what
+Beside it a line may have \"id\" (any text or number, handed through), and what
 comes before the options: \"gen\", \"temperature\", \"top_k\", \"top_p\", \"min_p\",
 \"seed\", \"repetition_penalty\", \"frequency_penalty\", \"presence_penalty\",
 \"logit_bias\" ({\"42\": -1.5, \"7\": \"-inf\"}), \"stop\" (a text or a list of texts),
-\"stop_ids\" ([13]) and \"logprobs\" (3). \"choices\" asks for so many answers, each a
-line of its own, from one reading of the prompt. All lines are checked before the
-first sweep.
+\"stop_ids\" ([13]) and \"logprobs\" (3). \"choices\" asks for so many answers, each
+a line of its own, from one reading of the prompt. All lines are checked before
+the first sweep.
 
 One sweep reads the trunk once for all prompts that run together, and each
 expert once for all that picked it. What a line gets is what it would get alone:
@@ -35,7 +35,7 @@ OUTPUT.pending until their turn comes.";
 pub(crate) const BATCH_EXAMPLES: &str = "\
 Examples:
   k3 batch prompts.jsonl answers.jsonl
-  k3 batch prompts.jsonl answers.jsonl --stop '\n' --logprobs 3
+  k3 batch prompts.jsonl answers.jsonl --stop '\\n' --logprobs 3
   k3 batch prompts.jsonl answers.jsonl /disk1/k3 --memory 32G --gen 200
   k3 batch prompts.jsonl answers.jsonl /disk1/k3 --sequences 8 --as-completed
   k3 plan /disk1/k3 --memory 32G --sequences 8   # what they share, before a run";
@@ -50,7 +50,8 @@ pub(crate) struct BatchArgs {
     /// Answers, one JSON object on each line
     ///
     /// "line" and "id" of the prompt, "generated_ids", "text", "stop_reason", and
-    /// "logprobs" where they were asked for. What is there already is kept and not computed again.
+    /// "logprobs" where they were asked for. What is there already is kept and not
+    /// computed again.
     #[arg(value_name = "OUTPUT", value_parser = values::output_path())]
     pub output: PathBuf,
 

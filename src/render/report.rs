@@ -325,7 +325,8 @@ fn generated(report: &RunReport) -> String {
         _ => all.sum(),
     };
     let times = &report.timing.token_seconds;
-    let spent: f64 = times.iter().sum();
+    // Not `sum`, which makes -0 of nothing.
+    let spent = times.iter().fold(0.0, |sum, one| sum + one);
     // The first token's sweep belongs to the prompt.
     let rate = rate(count.saturating_sub(1), times.iter().skip(1).sum());
     let stop = match report.stop_reason {

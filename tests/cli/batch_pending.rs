@@ -103,7 +103,10 @@ fn nothing_that_was_finished_is_computed_again() {
     let whole = case.output("whole");
     let want = case.run(&whole, &[]);
     assert_eq!(want["answered"], COUNT);
-    assert!(!pending(&whole).exists(), "nothing stands beside the output");
+    assert!(
+        !pending(&whole).exists(),
+        "nothing stands beside the output"
+    );
     let want_text = fs::read_to_string(&whole).unwrap();
     for (index, (signal, waiting)) in [("-KILL", 1), ("-INT", 3), ("-TERM", 6), ("-KILL", 9)]
         .into_iter()
@@ -124,7 +127,10 @@ fn nothing_that_was_finished_is_computed_again() {
             let done = |key: &str| said[key].as_u64().unwrap();
             assert_eq!(done("answered") + done("answered_before"), kept as u64);
             let notes = said["notes"].to_string();
-            assert!(notes.contains("answers wait for those before them, in"), "{notes}");
+            assert!(
+                notes.contains("answers wait for those before them, in"),
+                "{notes}"
+            );
         }
         // A line that a power cut tore.
         let mut bytes = fs::read(pending(&output)).unwrap();
@@ -161,12 +167,18 @@ fn what_waits_for_another_request_and_what_is_no_answer_stay() {
     case.interrupted(&output, &[], ("-KILL", 2));
     let before = fs::read(pending(&output)).unwrap();
     let said = refusal(2, &case.args(&output, &["--logprobs", "1"]));
-    assert!(said.contains("out.pending: line 1 (offset 0) answers another"), "{said}");
+    assert!(
+        said.contains("out.pending: line 1 (offset 0) answers another"),
+        "{said}"
+    );
     assert!(said.contains("remove this file"), "{said}");
     assert_eq!(fs::read(pending(&output)).unwrap(), before);
     fs::write(pending(&output), "my notes\n").unwrap();
     let said = refusal(2, &case.args(&output, &[]));
-    assert!(said.contains("out.pending: line 1 (offset 0) is no answer"), "{said}");
+    assert!(
+        said.contains("out.pending: line 1 (offset 0) is no answer"),
+        "{said}"
+    );
     assert_eq!(fs::read_to_string(pending(&output)).unwrap(), "my notes\n");
     // The input may have such a name too.
     fs::remove_file(pending(&output)).unwrap();

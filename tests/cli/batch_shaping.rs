@@ -32,7 +32,10 @@ impl Batch {
 
     #[track_caller]
     fn answers(&self, prompts: &str, output: &str, args: &[&str]) -> Vec<Value> {
-        let ended = k3().args(self.args(prompts, output, args)).output().unwrap();
+        let ended = k3()
+            .args(self.args(prompts, output, args))
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(0), "{args:?}: {said}");
         let text = fs::read_to_string(self.path(output)).unwrap();
@@ -107,13 +110,22 @@ fn stops_end_an_answer_as_they_do_alone() {
     let id = &ids[6];
     let prompts = format!(
         "{{\"prompt\": \"{PROMPT}\", \"stop\": {quoted}}}\n\
-         {{\"prompt\": \"{PROMPT}\", \"stop\": [\"\u{1}\", {quoted}], \"choices\": 2}}\n\
+         {{\"prompt\": \"{PROMPT}\", \"stop\": [\"\\u0001\", {quoted}], \"choices\": 2}}\n\
          {{\"prompt\": \"{PROMPT}\", \"stop_ids\": [{id}]}}\n\
          {{\"prompt\": \"{PROMPT}\", \"stop_ids\": []}}\n"
     );
     let args = ["--gen", "40", "--stop-id", &ids[3].to_string()];
     let answers = batch.answers(&prompts, "out", &args);
-    let at = ["--prompt", PROMPT, "--gen", "40", "--temperature", "0", "--stop", &stop];
+    let at = [
+        "--prompt",
+        PROMPT,
+        "--gen",
+        "40",
+        "--temperature",
+        "0",
+        "--stop",
+        &stop,
+    ];
     let want = alone(&[&at[..], &["--stop-id", &ids[3].to_string()]].concat());
     for answer in &answers[..3] {
         assert_eq!(answer["generated_ids"], want["generated_ids"]);
@@ -122,9 +134,16 @@ fn stops_end_an_answer_as_they_do_alone() {
     }
     let first = |id: &Value| ids.iter().position(|one| one == id).unwrap();
     let length = |answer: &Value| answer["generated_ids"].as_array().unwrap().len();
-    assert_eq!(length(&answers[3]), first(id) + 1, "the line's and not the option's");
+    assert_eq!(
+        length(&answers[3]),
+        first(id) + 1,
+        "the line's and not the option's"
+    );
     assert_eq!(answers[3]["stop_reason"], "stop");
-    assert_eq!((length(&answers[4]), &answers[4]["stop_reason"]), (40, &"length".into()));
+    assert_eq!(
+        (length(&answers[4]), &answers[4]["stop_reason"]),
+        (40, &"length".into())
+    );
     // Without the option's id the text decides.
     let answers = batch.answers(&prompts, "text", &["--gen", "40"]);
     assert_eq!(answers[0]["text"], text[..end]);
@@ -155,12 +174,24 @@ fn other_settings_are_another_request() {
     ] {
         let args = batch.args(prompts, "out", &[&["--gen", "2"], &option[..]].concat());
         let said = refusal(2, &args);
-        assert!(said.contains("answers another request"), "{option:?}: {said}");
+        assert!(
+            said.contains("answers another request"),
+            "{option:?}: {said}"
+        );
     }
     let said = refusal(2, &batch.args(prompts, "x", &["--stop-id", "999999"]));
-    assert!(said.contains("--stop-id") && !said.contains("line 1"), "{said}");
+    assert!(
+        said.contains("--stop-id") && !said.contains("line 1"),
+        "{said}"
+    );
     let wrong = "{\"ids\": [5], \"stop\": 3}\n{\"ids\": [5], \"logprobs\": \"x\"}\n";
     let said = refusal(2, &batch.args(wrong, "x", &[]));
-    assert!(said.contains("line 1: \"stop\" is 3, where a text"), "{said}");
-    assert!(said.contains("line 2: \"logprobs\" is \"x\", where a whole"), "{said}");
+    assert!(
+        said.contains("line 1: \"stop\" is 3, where a text"),
+        "{said}"
+    );
+    assert!(
+        said.contains("line 2: \"logprobs\" is \"x\", where a whole"),
+        "{said}"
+    );
 }

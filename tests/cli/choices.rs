@@ -50,10 +50,18 @@ fn each_is_what_a_batch_draws_and_the_first_what_comes_alone() {
         assert_eq!(answer["text"], choice["generated_text"]);
         assert_eq!(choice["choice"], index);
         assert_eq!(choice["logprobs"].as_array().unwrap().len(), 7);
-        assert_eq!((&choice["stop_reason"], &choice["error"]), (&"length".into(), &Value::Null));
+        assert_eq!(
+            (&choice["stop_reason"], &choice["error"]),
+            (&"length".into(), &Value::Null)
+        );
     }
     // The same whatever else is set.
-    for extra in [&["--draft", "4"][..], &["--memory", "64M"], &["--resident"], &["--chunk", "2"]] {
+    for extra in [
+        &["--draft", "4"][..],
+        &["--memory", "64M"],
+        &["--resident"],
+        &["--chunk", "2"],
+    ] {
         let got = report(&[&["--choices", "3", "--logprobs", "1"], extra].concat());
         assert_eq!(got["choices"], three["choices"], "{extra:?}");
     }
@@ -96,12 +104,14 @@ fn a_stop_string_ends_one_of_them() {
     let second = &got["choices"][1];
     assert_eq!(second["stop_reason"], "stop-string");
     assert_eq!(second["generated_text"], text[..text.find(&stop).unwrap()]);
-    assert_eq!(got["choices"][0]["generated_ids"], all["choices"][0]["generated_ids"]);
+    assert_eq!(
+        got["choices"][0]["generated_ids"],
+        all["choices"][0]["generated_ids"]
+    );
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_or_told() {
-    let with = |extra: &[&str]| [&BASE[..], extra].concat();
     for extra in [
         &["--choices", "0"][..],
         &["--choices", "65"],
@@ -109,15 +119,33 @@ fn what_makes_no_sense_is_refused_or_told() {
         &["--choices", "2", "--tf-check"],
         &["--choices", "2", "--save-state", "x"],
     ] {
-        let said = refusal(2, &with(extra));
+        let said = refusal(2, &[&BASE[..], extra].concat());
         assert!(said.contains("--choices"), "{extra:?}: {said}");
     }
     let output = k3()
-        .args(["--ids", "3,4", "--gen", "2", "--choices", "2", "--temperature", "0"])
+        .args([
+            "--ids",
+            "3,4",
+            "--gen",
+            "2",
+            "--choices",
+            "2",
+            "--temperature",
+            "0",
+        ])
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("all answers are the same at temperature 0"), "{said}");
-    let said = refusal(2, &with(&["--choices", "64", "--memory", "62M"]));
-    assert!(said.contains("is too small") || said.contains("short"), "{said}");
+    assert!(
+        said.contains("all answers are the same at temperature 0"),
+        "{said}"
+    );
+    let said = refusal(
+        2,
+        &[&BASE[..], &["--choices", "64", "--memory", "62M"]].concat(),
+    );
+    assert!(
+        said.contains("is too small") || said.contains("short"),
+        "{said}"
+    );
 }

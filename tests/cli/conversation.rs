@@ -45,24 +45,45 @@ fn going_on_is_one_long_run() {
     assert_eq!(count_of(&first["saved_state"]["position"]), count - 1);
     let bytes = fs::read(&state).unwrap();
     assert_eq!(count_of(&first["saved_state"]["file_bytes"]), bytes.len());
-    assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&state).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     // Without a word: also what counts the answer so far goes on.
     let long = report(&[&["--prompt", PROMPT, "--gen", "20"], &DRAWN[..]].concat());
     let long = ids_of(&long["generated_ids"]);
-    for extra in [&[][..], &["--memory", "62M"], &["--draft", "3"], &["--isa", "scalar"]] {
+    for extra in [
+        &[][..],
+        &["--memory", "62M"],
+        &["--draft", "3"],
+        &["--isa", "scalar"],
+    ] {
         let args = ["--load-state", &state, "--gen", "11"];
         let rest = report(&[&args[..], &DRAWN, extra].concat());
         assert_eq!(ids_of(&rest["generated_ids"]), long[9..], "{extra:?}");
         assert_eq!(count_of(&rest["counts"]["reused_positions"]), count - 1);
         let positions = count_of(&rest["counts"]["positions"]);
         let guessed = count_of(&rest["counts"]["guessed_tokens"]);
-        assert_eq!(positions, 11 + guessed - count_of(&rest["counts"]["accepted_tokens"]));
+        assert_eq!(
+            positions,
+            11 + guessed - count_of(&rest["counts"]["accepted_tokens"])
+        );
     }
     // With a word: as if all of it had been the prompt.
-    let word = ["--load-state", &state, "--prompt", " and then", "--gen", "6"];
+    let word = [
+        "--load-state",
+        &state,
+        "--prompt",
+        " and then",
+        "--gen",
+        "6",
+    ];
     let second = report(&[&word[..], &DRAWN].concat());
     let all = ids_of(&second["prompt_ids"]);
-    assert_eq!(all[..count], [prompt, ids_of(&first["generated_ids"])].concat());
+    assert_eq!(
+        all[..count],
+        [prompt, ids_of(&first["generated_ids"])].concat()
+    );
     let want = report(&[&["--ids", &list(&all), "--gen", "6"], &DRAWN[..]].concat());
     assert_eq!(second["generated_ids"], want["generated_ids"]);
     let new = all.len() - count;
@@ -75,7 +96,11 @@ fn going_on_is_one_long_run() {
     }
     let rest = report(&[&["--load-state", &*state, "--gen", "3"], &DRAWN[..]].concat());
     assert_eq!(ids_of(&rest["generated_ids"]), long[17..20]);
-    assert_eq!(names(dir.path()), ["talk.k3state"], "nothing is left beside");
+    assert_eq!(
+        names(dir.path()),
+        ["talk.k3state"],
+        "nothing is left beside"
+    );
 }
 
 #[test]
@@ -86,7 +111,16 @@ fn a_prompt_that_was_read_ahead_serves_many_questions() {
     let count = count_of(&read["saved_state"]["ids"]);
     assert_eq!(count_of(&read["saved_state"]["position"]), count);
     for question in ["Why", "The end", "x"] {
-        let args = ["--load-state", &state, "--prompt", question, "--gen", "5", "--choices", "2"];
+        let args = [
+            "--load-state",
+            &state,
+            "--prompt",
+            question,
+            "--gen",
+            "5",
+            "--choices",
+            "2",
+        ];
         let got = report(&args);
         let ids = list(&ids_of(&got["prompt_ids"]));
         let want = report(&["--ids", &ids, "--gen", "5", "--choices", "2"]);
@@ -114,7 +148,10 @@ fn a_stop_string_ends_the_state_too() {
     assert_eq!(count_of(&ended["saved_state"]["ids"]), prompt + drawn.len());
     let rest = report(&["--load-state", &state, "--gen", "5", "--temperature", "0"]);
     let all = ids_of(&whole["generated_ids"]);
-    assert_eq!(ids_of(&rest["generated_ids"]), all[drawn.len()..drawn.len() + 5]);
+    assert_eq!(
+        ids_of(&rest["generated_ids"]),
+        all[drawn.len()..drawn.len() + 5]
+    );
 }
 
 #[test]
@@ -158,11 +195,21 @@ fn what_does_not_belong_is_refused_with_a_way_out() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(output.stdout.is_empty());
-    assert!(said.contains("error:") && said.contains("hash of chunk 0"), "{said}");
-    assert_eq!(fs::read(&state).unwrap(), damaged, "it stays for whoever looks");
+    assert!(
+        said.contains("error:") && said.contains("hash of chunk 0"),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read(&state).unwrap(),
+        damaged,
+        "it stays for whoever looks"
+    );
     fs::remove_file(&state).unwrap();
     let said = refused(2, &[]);
-    assert!(said.contains("no such file") && said.contains("--save-state wrote"), "{said}");
+    assert!(
+        said.contains("no such file") && said.contains("--save-state wrote"),
+        "{said}"
+    );
     assert_eq!(names(dir.path()), Vec::<String>::new());
 }
 
@@ -193,7 +240,14 @@ fn nothing_but_a_conversation_is_overwritten() {
     assert_eq!(names(dir.path()), ["empty", "link", "notes", "real"]);
     let got = report(&["--load-state", &at("real"), "--gen", "1"]);
     assert_eq!(ids_of(&got["prompt_ids"])[..3], [3, 4, 5]);
-    let over = ["--load-state", &at("real"), "--gen", "1", "--out", &at("link")];
+    let over = [
+        "--load-state",
+        &at("real"),
+        "--gen",
+        "1",
+        "--out",
+        &at("link"),
+    ];
     assert!(refusal(2, &over).contains("would overwrite the saved conversation"));
 }
 
@@ -224,7 +278,15 @@ fn an_interrupted_run_is_saved_and_a_killed_one_leaves_the_former() {
     let dir = tempfile::tempdir().unwrap();
     let state = path(dir.path(), "i.k3state");
     let out = path(dir.path(), "run.json");
-    let many = ["--prompt", PROMPT, "--gen", "2000", "--temperature", "0", "--ignore-eos"];
+    let many = [
+        "--prompt",
+        PROMPT,
+        "--gen",
+        "2000",
+        "--temperature",
+        "0",
+        "--ignore-eos",
+    ];
     let save = ["--save-state", &state, "--out", &out];
     let (code, _, said) = interrupted(&[&many[..], &save].concat(), "-INT");
     assert_eq!(code, Some(5), "{said}");
@@ -233,10 +295,26 @@ fn an_interrupted_run_is_saved_and_a_killed_one_leaves_the_former() {
     let drawn = ids_of(&kept["generated_ids"]);
     let prompt = ids_of(&kept["prompt_ids"]).len();
     assert_eq!(count_of(&kept["saved_state"]["ids"]), prompt + drawn.len());
-    let go_on = ["--load-state", &state, "--gen", "4", "--temperature", "0", "--ignore-eos"];
+    let go_on = [
+        "--load-state",
+        &state,
+        "--gen",
+        "4",
+        "--temperature",
+        "0",
+        "--ignore-eos",
+    ];
     let rest = report(&go_on);
     let all = (drawn.len() + 4).to_string();
-    let whole = ["--prompt", PROMPT, "--gen", &all, "--temperature", "0", "--ignore-eos"];
+    let whole = [
+        "--prompt",
+        PROMPT,
+        "--gen",
+        &all,
+        "--temperature",
+        "0",
+        "--ignore-eos",
+    ];
     let whole = ids_of(&report(&whole)["generated_ids"]);
     assert_eq!(ids_of(&rest["generated_ids"]), whole[drawn.len()..]);
     let before = fs::read(&state).unwrap();
@@ -245,5 +323,9 @@ fn an_interrupted_run_is_saved_and_a_killed_one_leaves_the_former() {
     assert_eq!(fs::read(&state).unwrap(), before);
     // The next run removes what the killed one left.
     report(&["--ids", "3", "--gen", "1", "--save-state", &state]);
-    assert!(!names(dir.path()).iter().any(|name| name.ends_with(".partial")));
+    assert!(
+        !names(dir.path())
+            .iter()
+            .any(|name| name.ends_with(".partial"))
+    );
 }

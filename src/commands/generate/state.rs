@@ -16,6 +16,12 @@ use crate::error::CliError;
 /// Why a conversation can be neither gone on with nor saved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StateError {
+    /// It is not there.
+    #[error("--load-state {path}: no such file")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// There are no logits to go on from.
     #[error("{path}: the state has consumed all of its {id_count} ids: nothing is left to compute")]
     NothingLeft {
@@ -35,7 +41,7 @@ pub(crate) enum StateError {
         vocab_size: usize,
     },
     /// Something that is worth more than a state may stand there.
-    #[error("--save-state {path} would overwrite {what}, which is no saved conversation")]
+    #[error("--save-state {path} would overwrite {what}")]
     NotOurs {
         /// The file.
         path: PathBuf,
@@ -48,6 +54,7 @@ impl StateError {
     /// What the user can do.
     pub(crate) fn way_out(&self) -> &'static str {
         match self {
+            Self::Missing { .. } => "name one that --save-state wrote",
             Self::NothingLeft { .. } => {
                 "say how it goes on, with --prompt, --prompt-file, --ids or --ids-file"
             }
@@ -78,6 +85,10 @@ impl Loaded {
         binding: &Binding,
         vocab_size: usize,
     ) -> Result<Self, CliError> {
+        if matches!(path.try_exists(), Ok(false)) {
+            let path = path.to_owned();
+            return Err(StateError::Missing { path }.into());
+        }
         let file = SnapshotFile::open(path, binding)?;
         let is_unknown = |id: &&u32| usize::try_from(**id).is_ok_and(|id| id >= vocab_size);
         if let Some(&id) = file.tokens().iter().find(is_unknown) {
@@ -187,14 +198,14 @@ fn check_ours(path: &Path) -> Result<(), CliError> {
         other => other.map_err(|source| unreadable(path, source))?,
     };
     if !metadata.is_file() {
-        return refuse("something that is no file");
+        return refuse("what is no file");
     }
     let mut file = File::open(path).map_err(|source| unreadable(path, source))?;
     let mut found = [0; SNAPSHOT_MAGIC.len()];
     match file.read_exact(&mut found) {
         Ok(()) if found == SNAPSHOT_MAGIC => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(unreadable(path, error)),
-        _ => refuse("a file"),
+        _ => refuse("a file that is no saved conversation"),
     }
 }
 

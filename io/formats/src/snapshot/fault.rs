@@ -57,6 +57,14 @@ pub enum SnapshotFault {
         /// The length found.
         found: u64,
     },
+    /// Fewer bytes than the shortest snapshot has.
+    #[error("{found} bytes, where the shortest sequence snapshot has {expected}")]
+    TooShort {
+        /// Bytes of the shortest.
+        expected: u64,
+        /// Bytes of the file.
+        found: u64,
+    },
     /// The file is longer or shorter than its header says.
     #[error("the header describes a file of {expected} bytes, but the file has {found}")]
     Length {

@@ -120,8 +120,7 @@ impl Snapshot {
     ) -> Result<Self, FormatError> {
         let mut bytes = [0; HEADER_BYTES];
         if file.len_bytes() < (HEADER_BYTES + END_BYTES) as u64 {
-            let (expected, found) = ((HEADER_BYTES + END_BYTES) as u64, file.len_bytes());
-            return Err(fault_at(file, 0, SnapshotFault::Length { expected, found }));
+            return Err(too_short(file));
         }
         file.read_exact_at(0, &mut bytes)?;
         let header = parse(file, &bytes)?;
@@ -240,6 +239,22 @@ impl Read for SnapshotPayload<'_> {
         self.taken_bytes += taken as u64;
         Ok(taken)
     }
+}
+
+/// Not even a header and an end: another file, or one that was cut off.
+fn too_short(file: &dyn ReadAt) -> FormatError {
+    let mut bytes = SNAPSHOT_MAGIC;
+    let found = file.len_bytes();
+    let len = usize::try_from(found).map_or(bytes.len(), |len| len.min(bytes.len()));
+    if let Err(error) = file.read_exact_at(0, &mut bytes[..len]) {
+        return error;
+    }
+    let expected = (HEADER_BYTES + END_BYTES) as u64;
+    let fault = match len > 0 && bytes == SNAPSHOT_MAGIC {
+        true => SnapshotFault::TooShort { expected, found },
+        false => SnapshotFault::Magic,
+    };
+    fault_at(file, 0, fault)
 }
 
 /// The header's fields, where they can be those of this file.

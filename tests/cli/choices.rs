@@ -91,6 +91,8 @@ fn all_are_shown_each_below_its_number() {
     assert_eq!((lines[0], lines[2]), ("--- 1 of 2 ---", "--- 2 of 2 ---"));
     assert_eq!(lines[1], lines[3], "all are the likeliest");
     let one = [&BASE[..], &["--choices", "1", "--quiet"]].concat();
+    let none = ["--ids", "3", "--gen", "0", "--choices", "3", "--quiet"];
+    assert_eq!(stdout_of(&none), b"", "no headings of nothing");
     let plain = [&BASE[..], &["--quiet"]].concat();
     assert_eq!(stdout_of(&one), stdout_of(&plain));
 }

@@ -59,7 +59,7 @@ impl StateError {
                 "say how it goes on, with --prompt, --prompt-file, --ids or --ids-file"
             }
             Self::UnknownId { .. } => "name the checkpoint that it was made with",
-            Self::NotOurs { .. } => "name another file, or remove this one",
+            Self::NotOurs { .. } => "name another file",
         }
     }
 }

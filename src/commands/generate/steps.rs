@@ -160,7 +160,8 @@ impl<'a, S: Reads> Generation<'a, S> {
         for answer in &mut self.answers {
             answer.finish()?;
         }
-        if self.args.output.json || self.output_closed {
+        let is_shown = !self.args.output.json && self.request.gen_count > 0;
+        if !is_shown || self.output_closed {
             return Ok(());
         }
         show_others(&self.answers)

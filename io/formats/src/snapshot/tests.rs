@@ -161,7 +161,14 @@ fn every_flipped_byte_every_length_and_an_appended_byte_are_refused() {
         }
     }
     for length in 0..bytes.len() {
-        fault_of(bytes[..length].to_vec(), &payload);
+        let (offset, fault) = fault_of(bytes[..length].to_vec(), &payload);
+        let (place, says) = match length {
+            0 => (0, "not a sequence snapshot"),
+            1..144 => (0, "where the shortest sequence snapshot has 144"),
+            _ => (56, "the header describes a file of"),
+        };
+        assert!(fault.to_string().contains(says), "{length}: {fault}");
+        assert_eq!(offset, place, "{length}");
     }
     let mut longer = bytes;
     longer.push(0);
@@ -224,7 +231,10 @@ fn another_binding_is_refused_by_name() {
     );
     let says = other(|binding| binding.layer_count = 4);
     assert!(says.contains("layer count 3, but this run has 4"), "{says}");
-    assert!(says.contains("remove it"), "{says}");
+    assert!(
+        says.contains("with this checkpoint and these settings"),
+        "{says}"
+    );
 }
 
 #[test]

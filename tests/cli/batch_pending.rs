@@ -186,6 +186,9 @@ fn what_waits_for_another_request_and_what_is_no_answer_stay() {
     let input = pending(&output).display().to_string();
     let said = refusal(2, &["batch", &input, output.to_str().unwrap()]);
     assert!(said.contains("OUTPUT.pending"), "{said}");
+    // A pipe has no answers to go on from.
+    let said = refusal(2, &["batch", case.input.to_str().unwrap(), "/dev/stdout"]);
+    assert!(said.contains("it is a pipe"), "{said}");
     // A run that is refused leaves nothing either.
     let other = case.output("other");
     refusal(2, &case.args(&other, &["--memory", "1M"]));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,18 @@ impl Output {
             named: Some("OUTPUT"),
             source,
         };
+        if path
+            .metadata()
+            .is_ok_and(|metadata| metadata.file_type().is_fifo())
+        {
+            // What is there already would be waited for without end.
+            return Err(BatchError::Output {
+                path: path.to_owned(),
+                what: "it is a pipe, and answers that are there are read first".into(),
+                way_out: "name a file",
+            }
+            .into());
+        }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false);
         let file = file.open(path).map_err(fail)?;

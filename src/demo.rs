@@ -160,7 +160,12 @@ pub(crate) fn with_defaults(args: &GenerateArgs) -> Result<GenerateArgs, CliErro
     let mut args = args.clone();
     if named_model(args.model.model.as_deref()).is_none() {
         args.model.model = Some(model_dir()?);
+        let given = args.prompt.clone();
         fill(&mut args.prompt, &mut args.generation);
+        if args.answer.load_state.is_some() {
+            // A conversation goes on with what was said, or without a word.
+            args.prompt = given;
+        }
     }
     Ok(args)
 }
@@ -190,7 +195,8 @@ pub(crate) fn fill(prompt: &mut PromptArgs, generation: &mut GenerationArgs) {
 
 /// Whether nothing was said about what to run and what to continue.
 pub(crate) fn is_first_run(given: &GenerateArgs) -> bool {
-    named_model(given.model.model.as_deref()).is_none() && is_open(&given.prompt)
+    let is_new = given.answer.load_state.is_none();
+    named_model(given.model.model.as_deref()).is_none() && is_open(&given.prompt) && is_new
 }
 
 fn is_open(prompt: &PromptArgs) -> bool {

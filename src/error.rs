@@ -24,6 +24,7 @@ use k3_tokenizer::TokenizerError;
 
 use crate::cli::values::available_isas;
 use crate::commands::batch::BatchError;
+use crate::commands::generate::StateError;
 use crate::inputs::IdsError;
 use refused::too_small;
 
@@ -429,6 +430,9 @@ pub(crate) enum CliError {
     /// A batch that cannot be run as it is.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// A conversation that can be neither gone on with nor saved.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// Stopped by the user; what there is stays.
     #[error("interrupted: {0}")]
     KeptInterrupted(String),
@@ -551,6 +555,7 @@ impl CliError {
                 format!("k3 fetch {given} DIR, or k3 fetch ./{given} if that is the directory")
             }
             Self::Batch(error) => error.way_out().to_owned(),
+            Self::State(error) => error.way_out().to_owned(),
             Self::BadPath { .. } => "name what is there, or leave it out".to_owned(),
             Self::TrunkBlockBytes { .. } => {
                 "leave it out, or pack the trunk with that --block-bytes".into()

@@ -8,6 +8,7 @@ use k3_io::IoError;
 use k3_models::ModelError;
 
 use crate::memory::MemoryNeed;
+use crate::prefix::PrefixError;
 use crate::sampler::SampleError;
 
 /// Why a run could not start or go on.
@@ -110,6 +111,9 @@ pub enum RunError {
     /// No token could be drawn.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// A saved conversation could not be taken up.
+    #[error(transparent)]
+    State(#[from] PrefixError),
     /// The source of weights failed.
     #[error(transparent)]
     Source(Box<dyn std::error::Error + Send + Sync>),

@@ -48,6 +48,8 @@ pub struct RunReport {
     pub generated_text: Option<String>,
     /// How likely each of them was, where it was asked for.
     pub logprobs: Option<Vec<TokenLogprobs>>,
+    /// All answers, the first of which is above, where several were asked for.
+    pub choices: Option<Vec<ChoiceReport>>,
     /// Why generation ended.
     pub stop_reason: StopReason,
     /// What ended it, if it failed.
@@ -62,10 +64,44 @@ pub struct RunReport {
     pub streaming: Option<StreamingReport>,
     /// The prefix cache, where there is one.
     pub prefix_cache: Option<PrefixReport>,
+    /// The saved conversation that the prompt goes on with.
+    pub loaded_state: Option<StateReport>,
+    /// The conversation that was saved at the end.
+    pub saved_state: Option<StateReport>,
     /// Teacher-forced agreement, when it was asked for.
     pub teacher_forced: Option<TeacherForcedReport>,
     /// Fallbacks in force and other things worth knowing, one line each.
     pub notes: Vec<String>,
+}
+
+/// One of several answers to a prompt.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChoiceReport {
+    /// Its number, from 0.
+    pub choice: usize,
+    /// Ids drawn, in order.
+    pub generated_ids: Vec<u32>,
+    /// Their text, where there is a vocabulary.
+    pub generated_text: Option<String>,
+    /// How likely each of them was, where it was asked for.
+    pub logprobs: Option<Vec<TokenLogprobs>>,
+    /// Why it ended.
+    pub stop_reason: StopReason,
+    /// What ended it, if it failed.
+    pub error: Option<String>,
+}
+
+/// A conversation in a file.
+#[derive(Debug, Clone, Serialize)]
+pub struct StateReport {
+    /// The file.
+    pub path: String,
+    /// Its ids.
+    pub ids: usize,
+    /// How many of them the state has consumed.
+    pub position: usize,
+    /// Length of the file.
+    pub file_bytes: u64,
 }
 
 /// The checkpoint.

@@ -25,6 +25,8 @@ pub(crate) const POSITIONS_MAX: u64 = k3_config::POSITIONS_MAX as u64;
 pub(crate) const DRAFT_MAX: u64 = k3_config::DRAFT_MAX as u64;
 /// Sequences that run at a time at most.
 pub(crate) const SEQUENCES_MAX: u64 = k3_config::SEQUENCES_MAX as u64;
+/// Answers to one prompt at most.
+pub(crate) const CHOICES_MAX: u64 = 64;
 /// Compute threads at most, in every layer of settings.
 pub(crate) const THREADS_MAX: u64 = k3_config::THREADS_MAX as u64;
 
@@ -67,6 +69,9 @@ pub(crate) struct GenerateArgs {
     /// How far and how to continue.
     #[command(flatten)]
     pub generation: GenerationArgs,
+    /// How many answers, and what becomes of the conversation.
+    #[command(flatten)]
+    pub answer: AnswerArgs,
     /// How much memory to use.
     #[command(flatten)]
     pub memory: MemoryArgs,
@@ -141,7 +146,7 @@ pub(crate) struct ModelArgs {
     pub layers: Option<u64>,
 }
 
-/// What to continue; exactly one is needed.
+/// What to continue; exactly one is needed, or none beside a saved conversation.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Prompt (exactly one)")]
 pub(crate) struct PromptArgs {
@@ -230,6 +235,41 @@ pub(crate) struct GenerationArgs {
     /// The default; accepted for users of other engines
     #[arg(long, conflicts_with = "recompute")]
     pub incremental: bool,
+}
+
+/// How many answers, and what becomes of the conversation.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct AnswerArgs {
+    /// Answers to the same prompt [default: 1]
+    ///
+    /// They differ where tokens are drawn at random (--temperature). The prompt is
+    /// read once and one sweep serves all; each answer has a state of its own in
+    /// memory. The first one is shown as it comes, the others when all are
+    /// complete, each below `--- 2 of 3 ---`; the report has them in a list.
+    #[arg(long, value_name = "N", value_parser = values::count(1, CHOICES_MAX), allow_negative_numbers = true,
+        help_heading = "Generation", conflicts_with_all = ["recompute", "tf_check"])]
+    pub choices: Option<u64>,
+
+    /// Go on with the conversation in FILE
+    ///
+    /// Its tokens come before those of the prompt, which says how it goes on and
+    /// may be left out. Nothing that was computed before is computed again, and
+    /// the result is that of one long run. A file of another checkpoint, number of
+    /// layers or form of attention is refused.
+    #[arg(long, value_name = "FILE", help_heading = "Conversation",
+        conflicts_with_all = ["recompute", "tf_check", "all_positions"])]
+    pub load_state: Option<PathBuf>,
+
+    /// Save the conversation in FILE when the run ends
+    ///
+    /// Prompt and answer, and the state after them: --load-state goes on there.
+    /// FILE may be the one that was loaded; it is the former or the new one,
+    /// whatever happens, and nothing but a saved conversation is overwritten.
+    /// Ctrl-C ends after the sweep at hand and saves; a second one ends at once
+    /// and does not.
+    #[arg(long, value_name = "FILE", value_parser = values::output_path(), help_heading = "Conversation",
+        conflicts_with_all = ["recompute", "choices"])]
+    pub save_state: Option<PathBuf>,
 }
 
 /// How tokens are chosen.

@@ -9,27 +9,33 @@ use super::args::{
 };
 use super::memory::{MemoryArgs, ReadingArgs};
 use super::metrics::MetricsArgs;
+use super::sampling::ShapingArgs;
 use super::values;
 
 pub(crate) const BATCH_ABOUT: &str = "\
 Continue many prompts, as many at a time as pays.
 
 INPUT has one JSON object on each line: {\"prompt\": \"text\"} or {\"ids\": [3, 4]}.
-Beside it a line may have \"id\" (any text or number, handed through), \"gen\",
-\"temperature\", \"top_k\", \"top_p\", \"min_p\" and \"seed\", which come before the
-options, and \"choices\": so many answers, each a line of its own, from one reading
-of the prompt. All lines are checked before the first sweep.
+Beside it a line may have \"id\" (any text or number, handed through), and what
+comes before the options: \"gen\", \"temperature\", \"top_k\", \"top_p\", \"min_p\",
+\"seed\", \"repetition_penalty\", \"frequency_penalty\", \"presence_penalty\",
+\"logit_bias\" ({\"42\": -1.5, \"7\": \"-inf\"}), \"stop\" (a text or a list of texts),
+\"stop_ids\" ([13]) and \"logprobs\" (3). \"choices\" asks for so many answers, each
+a line of its own, from one reading of the prompt. All lines are checked before
+the first sweep.
 
 One sweep reads the trunk once for all prompts that run together, and each
 expert once for all that picked it. What a line gets is what it would get alone:
 OUTPUT is the same bytes in every budget and with any number of sequences.
 
 A run that ends early, however that was, leaves what is finished; the same
-command goes on from there.";
+command goes on from there. Answers that wait for those before them are kept in
+OUTPUT.pending until their turn comes.";
 
 pub(crate) const BATCH_EXAMPLES: &str = "\
 Examples:
   k3 batch prompts.jsonl answers.jsonl
+  k3 batch prompts.jsonl answers.jsonl --stop '\\n' --logprobs 3
   k3 batch prompts.jsonl answers.jsonl /disk1/k3 --memory 32G --gen 200
   k3 batch prompts.jsonl answers.jsonl /disk1/k3 --sequences 8 --as-completed
   k3 plan /disk1/k3 --memory 32G --sequences 8   # what they share, before a run";
@@ -43,8 +49,9 @@ pub(crate) struct BatchArgs {
 
     /// Answers, one JSON object on each line
     ///
-    /// "line" and "id" of the prompt, "generated_ids", "text", and
-    /// "stop_reason". What is there already is kept and not computed again.
+    /// "line" and "id" of the prompt, "generated_ids", "text", "stop_reason", and
+    /// "logprobs" where they were asked for. What is there already is kept and not
+    /// computed again.
     #[arg(value_name = "OUTPUT", value_parser = values::output_path())]
     pub output: PathBuf,
 
@@ -60,6 +67,10 @@ pub(crate) struct BatchArgs {
     #[command(flatten)]
     pub sampling: SamplingArgs,
 
+    /// What else is drawn, and where it ends.
+    #[command(flatten)]
+    pub shaping: ShapingArgs,
+
     /// Go on after a token that ends the message
     #[arg(long, help_heading = "Generation")]
     pub ignore_eos: bool,
@@ -74,7 +85,7 @@ pub(crate) struct BatchArgs {
     /// Write each answer as soon as it is there
     ///
     /// Without it answers are in the order of their prompts, and wait for those
-    /// before them.
+    /// before them in OUTPUT.pending.
     #[arg(long, help_heading = "Output")]
     pub as_completed: bool,
 

@@ -45,6 +45,13 @@ Examples:
     k3 -p 'It was' --frequency-penalty 0.4 --presence-penalty 0.2 \\
        --stop '\\nQ:' --logprobs 5 --out run.json
 
+  Save a conversation, and go on with it later:
+    k3 -p 'It was a dark night' --save-state night.k3state
+    k3 --load-state night.k3state -p ' and' --save-state night.k3state
+
+  Three answers at once:
+    k3 -p 'It was' --choices 3 --temperature 0.8
+
   Continue token ids, keep a report and the logits behind the first token:
     k3 --ids 3,4,5 --out run.json --dump-logits a.bin
 

@@ -7,7 +7,8 @@ use clap::{Arg, ArgGroup, Args, Parser, ValueEnum};
 use k3_config::{Bytes, MemoryRequest};
 
 use super::args::{
-    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PrefixArgs, PromptArgs,
+    AnswerArgs, ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PrefixArgs,
+    PromptArgs,
 };
 use super::memory::{MemoryArgs, ReadingArgs};
 use super::metrics::{Listen, MetricsArgs};
@@ -107,6 +108,7 @@ impl LadderArgs {
     pub(crate) fn run(&self, budget: Bytes) -> GenerateArgs {
         GenerateArgs {
             prefix: PrefixArgs::default(),
+            answer: AnswerArgs::default(),
             model: self.model.clone(),
             prompt: self.prompt.clone(),
             generation: self.generation.clone(),

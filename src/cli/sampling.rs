@@ -75,7 +75,8 @@ pub(crate) struct ShapingArgs {
     ///
     /// Natural logarithms of the model's own probabilities, before penalties,
     /// bias, temperature and filters: of the token, and of the N likeliest, at
-    /// most 20. They are in the report of --json and --out.
+    /// most 20. They are in the report of --json and --out; with k3 batch in the
+    /// line of the answer.
     #[arg(long, value_name = "N", value_parser = values::count(0, LOGPROBS_MAX), allow_negative_numbers = true)]
     pub logprobs: Option<u64>,
 }

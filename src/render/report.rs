@@ -6,7 +6,7 @@ use std::io::Write as _;
 use k3_config::Bytes;
 use k3_runtime::RunReport;
 use k3_runtime::report::{
-    ChecksumUse, CountsReport, EngineReport, MemoryReport, PrefixReport, StopReason,
+    ChecksumUse, CountsReport, EngineReport, MemoryReport, PrefixReport, StateReport, StopReason,
     StreamingReport, TrunkReport,
 };
 use k3_terminal::{Stream, fitting, wrap};
@@ -73,8 +73,10 @@ fn render(report: &RunReport, style: Style) -> String {
         report
             .prefix_cache
             .as_ref()
-            .map(|cache| prefixes(cache, &report.counts)),
+            .map(|cache| prefixes(cache, report)),
     );
+    facts.extend(report.loaded_state.as_ref().map(loaded));
+    facts.extend(report.saved_state.as_ref().map(saved));
     let mut text = String::from("\n");
     text.push_str(&table::facts(&facts));
     let skipped = report.counts.nan_scale_groups;
@@ -111,14 +113,38 @@ fn guessed(counts: &CountsReport) -> Option<(&'static str, String)> {
 }
 
 /// What the prefix cache gave and took.
-fn prefixes(cache: &PrefixReport, counts: &CountsReport) -> (&'static str, String) {
+fn prefixes(cache: &PrefixReport, report: &RunReport) -> (&'static str, String) {
+    let reused = match report.loaded_state {
+        Some(_) => 0,
+        None => report.counts.reused_positions,
+    };
     let text = format!(
-        "{} positions from the prefix cache, {} read, {} written",
-        counts.reused_positions,
+        "{reused} positions from the prefix cache, {} read, {} written",
         short_bytes(cache.read_bytes),
         short_bytes(cache.written_bytes)
     );
     ("reused", text)
+}
+
+/// What was not computed again.
+fn loaded(state: &StateReport) -> (&'static str, String) {
+    let StateReport {
+        path,
+        ids,
+        position,
+        ..
+    } = state;
+    (
+        "loaded",
+        format!("state of {position} of {ids} ids, {}", escape::line(path)),
+    )
+}
+
+/// What the next run can go on with.
+fn saved(state: &StateReport) -> (&'static str, String) {
+    let bytes = short_bytes(state.file_bytes);
+    let text = format!("{} ids, {bytes}, {}", state.ids, escape::line(&state.path));
+    ("saved", text)
 }
 
 fn model(report: &RunReport) -> String {
@@ -301,9 +327,15 @@ fn prompt(report: &RunReport) -> String {
 }
 
 fn generated(report: &RunReport) -> String {
-    let count = report.generated_ids.len();
+    let choices = report.choices.as_deref().unwrap_or_default();
+    let all = choices.iter().map(|choice| choice.generated_ids.len());
+    let count = match choices {
+        [] => report.generated_ids.len(),
+        _ => all.sum(),
+    };
     let times = &report.timing.token_seconds;
-    let spent: f64 = times.iter().sum();
+    // Not `sum`, which makes -0 of nothing.
+    let spent = times.iter().fold(0.0, |sum, one| sum + one);
     // The first token's sweep belongs to the prompt.
     let rate = rate(count.saturating_sub(1), times.iter().skip(1).sum());
     let stop = match report.stop_reason {
@@ -314,8 +346,12 @@ fn generated(report: &RunReport) -> String {
         StopReason::Failed => "failed",
         StopReason::Nothing => return "nothing, as asked".to_owned(),
     };
+    let answers = match choices {
+        [] => String::new(),
+        _ => format!(" of {} answers", choices.len()),
+    };
     format!(
-        "{} in {}{rate}, {stop}",
+        "{}{answers} in {}{rate}, {stop}",
         counted(count, "token"),
         seconds(spent)
     )

@@ -1,10 +1,14 @@
 //! The `k3` binary as its users meet it.
 
 mod batch;
+mod batch_pending;
+mod batch_shaping;
 mod bench;
 mod bench_experts;
+mod choices;
 mod common;
 mod compare;
+mod conversation;
 mod demo;
 mod doctor;
 mod exposition;

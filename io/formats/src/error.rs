@@ -271,8 +271,8 @@ pub enum FormatError {
 
     /// A sequence snapshot is damaged, or is of something else.
     #[error(
-        "{}: offset {offset}: {fault}; remove it, the run computes the same without it, or name \
-         one that was made with this checkpoint and these settings",
+        "{}: offset {offset}: {fault}; only a whole one that was made with this checkpoint \
+         and these settings serves here",
         path.display()
     )]
     Snapshot {

@@ -10,7 +10,22 @@ use super::error::PrefixError;
 use super::partial::{PartialFile, remove_unowned, target_of};
 use super::read::{PassingFile, load};
 
-/// One conversation in a file: its token ids and the state after them.
+/// The ids of a conversation, and how far its state has come along them.
+#[derive(Debug, Clone, Copy)]
+pub struct ConversationIds<'a> {
+    /// All of them.
+    pub tokens: &'a [u32],
+    /// How many of them the state has consumed, at least 1.
+    pub position: usize,
+    /// How many of the last of them were generated.
+    pub answer_len: usize,
+}
+
+/// A conversation that is still to be saved: its name can be written.
+#[derive(Debug)]
+pub struct SnapshotDraft(PartialFile);
+
+/// One conversation in a file: its token ids and its state.
 #[derive(Debug)]
 pub struct SnapshotFile {
     file: PassingFile,
@@ -19,27 +34,16 @@ pub struct SnapshotFile {
 }
 
 impl SnapshotFile {
-    /// Saves the state after `tokens`, of which `write` writes exactly
-    /// `payload_bytes`. `path` has the former file or the new one, whatever happens.
-    /// Returns the length of the file in bytes.
+    /// Begins a file under a hidden name beside `path`, so that what would not let
+    /// it be written is known before there is anything to save. Removes what killed
+    /// processes left of `path`.
     ///
     /// # Errors
     ///
-    /// What the system reports, a full disk, no ids or too many, and what `write`
-    /// returns. The file that was there stays then.
-    pub fn save(
-        path: &Path,
-        binding: &SnapshotBinding,
-        tokens: &[u32],
-        payload_bytes: u64,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<u64, PrefixError> {
-        let header = SnapshotHeader::new(*binding, tokens.len(), payload_bytes)?;
+    /// What the system reports.
+    pub fn create(path: &Path) -> Result<SnapshotDraft, PrefixError> {
         remove_leftovers(path);
-        let partial = PartialFile::create(path)?;
-        partial.reserve(header.file_bytes())?;
-        write_snapshot(partial, header, tokens, write)?;
-        Ok(header.file_bytes())
+        PartialFile::create(path).map(SnapshotDraft)
     }
 
     /// Opens a file and checks all but the state itself.
@@ -58,10 +62,28 @@ impl SnapshotFile {
         })
     }
 
-    /// The token ids that the state has consumed: as many as its position.
+    /// All token ids: those the state has consumed, then those it has not.
     #[must_use]
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
+    }
+
+    /// How many of them the state has consumed.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.snapshot.header().position()
+    }
+
+    /// How many of the last of them were generated, in one answer.
+    #[must_use]
+    pub fn answer_len(&self) -> usize {
+        self.snapshot.header().answer_len()
+    }
+
+    /// Length of the file in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.snapshot.header().file_bytes()
     }
 
     /// Bytes of state: what loading hands over.
@@ -81,6 +103,31 @@ impl SnapshotFile {
         read: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> Result<(), PrefixError> {
         load(&self.file, &self.snapshot, read)
+    }
+}
+
+impl SnapshotDraft {
+    /// Saves the state of `ids`, of which `write` writes exactly `payload_bytes`. The
+    /// name has the former file or the new one, whatever happens. Returns the length
+    /// of the file in bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the system reports, a full disk, no ids or too many, and what `write`
+    /// returns. The file that was there stays then.
+    pub fn save(
+        self,
+        binding: &SnapshotBinding,
+        ids: ConversationIds<'_>,
+        payload_bytes: u64,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<u64, PrefixError> {
+        let pending_len = ids.tokens.len() - ids.position;
+        let header = SnapshotHeader::new(*binding, ids.position, payload_bytes)?;
+        let header = header.of_conversation(pending_len, ids.answer_len)?;
+        self.0.reserve(header.file_bytes())?;
+        write_snapshot(self.0, header, ids.tokens, write)?;
+        Ok(header.file_bytes())
     }
 }
 

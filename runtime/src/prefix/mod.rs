@@ -32,7 +32,7 @@ mod store;
 mod tests;
 
 pub use error::PrefixError;
-pub use file::SnapshotFile;
+pub use file::{ConversationIds, SnapshotDraft, SnapshotFile};
 pub use k3_formats::snapshot::{SnapshotBinding as Binding, StateForm};
 pub use read::Hit;
 pub use store::{PrefixStatistics, PrefixStore, Saved};

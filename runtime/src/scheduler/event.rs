@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::request::RequestId;
 use crate::error::RunError;
+use crate::sampler::TokenLogprobs;
 
 /// News of one choice of a request.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub enum Update {
         position: usize,
         /// The logits behind it, `[vocab]`, where they were asked for.
         row: Option<Vec<f32>>,
+        /// How likely it was, where that was asked for.
+        logprobs: Option<TokenLogprobs>,
     },
     /// The last event of the choice.
     Ended(Ended),

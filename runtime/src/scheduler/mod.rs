@@ -58,7 +58,8 @@ pub use request::{
 pub use settings::{SchedulerBytes, SchedulerSettings};
 pub use step::StepReport;
 
-use crate::prefix::PrefixStore;
+use crate::error::RunError;
+use crate::prefix::{ConversationIds, PrefixStore, SnapshotFile};
 use guessing::Guessing;
 use prefixes::Prefixes;
 use sequence::Sequence;
@@ -89,6 +90,8 @@ pub struct Scheduler<'a, M: ModelFamily, S: WeightSource> {
     free: Vec<usize>,
     queue: VecDeque<Waiting>,
     running: Vec<Sequence>,
+    /// Those that ended in the last step: their states are what they left.
+    ended: Vec<Sequence>,
     next_id: u64,
     counts: SessionCounts,
     trace: Option<Vec<(u16, u16)>>,
@@ -127,6 +130,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             free: (0..settings.sequences_max).rev().collect(),
             queue: VecDeque::new(),
             running: Vec::new(),
+            ended: Vec::new(),
             next_id: 0,
             counts: SessionCounts::default(),
             trace: None,
@@ -177,6 +181,24 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
     #[must_use]
     pub fn source(&self) -> &S {
         self.source
+    }
+
+    /// Where `choice` of `request` stands, if there is a state to save: between two
+    /// sweeps, or until the next step once it has ended.
+    #[must_use]
+    pub fn conversation(
+        &self,
+        request: RequestId,
+        choice: u32,
+    ) -> Option<(ConversationIds<'_>, &M::State)> {
+        let all = self.running.iter().chain(&self.ended);
+        let mut all = all.filter(|one| one.request() == request && one.choice() == choice);
+        let sequence = all.next()?;
+        let state = &self.states[sequence.slot()];
+        let ids = sequence.ids();
+        let is_whole = !state.is_poisoned() && !state.is_held();
+        let is_there = ids.position > 0 && state.position() == ids.position;
+        (is_whole && is_there).then_some((ids, state))
     }
 
     /// Requests that wait for their states.
@@ -242,8 +264,10 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
 
     /// Starts the sequences of `request`: the first reads the prompt, the others
     /// take its state from there.
-    fn start(&mut self, id: RequestId, request: GenerateRequest, events: &mut Vec<Event>) {
+    fn start(&mut self, id: RequestId, mut request: GenerateRequest, events: &mut Vec<Event>) {
+        let file = request.from.take();
         let slots = self.free.split_off(self.free.len() - request.choices.len());
+        self.ended.retain(|one| !slots.contains(&one.slot()));
         for &slot in &slots {
             self.states[slot].reset();
         }
@@ -253,33 +277,51 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         let sequences = Sequence::of_request(id, request, &slots, guessing);
         for mut sequence in sequences {
             if sequence.is_leader() {
-                let reused_positions = self.restore(&mut sequence);
-                events.push(sequence.event(Update::Admitted { reused_positions }));
+                match self.restore(&mut sequence, file.as_deref()) {
+                    Ok(reused_positions) => {
+                        events.push(sequence.event(Update::Admitted { reused_positions }));
+                    }
+                    Err(error) => sequence.fail(error, events),
+                }
             }
             self.running.push(sequence);
         }
     }
 
-    /// Finds as much of the prompt of `sequence` as is stored.
-    fn restore(&mut self, sequence: &mut Sequence) -> usize {
-        let Some(prefixes) = &mut self.prefixes else {
-            return 0;
-        };
+    /// Takes up `file`, or finds as much of the prompt of `sequence` as is stored.
+    fn restore(
+        &mut self,
+        sequence: &mut Sequence,
+        file: Option<&SnapshotFile>,
+    ) -> Result<usize, RunError> {
         let state = &mut self.states[sequence.slot()];
-        let reused = sequence.restore(|tokens| prefixes.restore(tokens, state));
+        let reused = match (file, &mut self.prefixes) {
+            (Some(file), _) => {
+                let position = file.position();
+                let loaded = file.load(|from| state.restore(position, from));
+                if let Err(error) = loaded {
+                    state.reset();
+                    return Err(error.into());
+                }
+                sequence.taken_up(file)
+            }
+            (None, Some(prefixes)) => sequence.restore(|tokens| prefixes.restore(tokens, state)),
+            (None, None) => 0,
+        };
         self.counts.reused_positions += reused as u64;
-        reused
+        Ok(reused)
     }
 
     /// Takes the sequences that have ended off the list and frees their states.
     fn retire(&mut self) {
-        let free = &mut self.free;
-        self.running.retain(|sequence| {
-            if sequence.has_ended() {
-                free.push(sequence.slot());
+        let ended = self.running.extract_if(.., |one| one.has_ended());
+        for sequence in ended {
+            self.free.push(sequence.slot());
+            // One that failed has no state that anybody wants.
+            if sequence.error().is_none() {
+                self.ended.push(sequence);
             }
-            !sequence.has_ended()
-        });
+        }
         // The lowest first, whatever the order they became free in.
         self.free.sort_unstable_by(|a, b| b.cmp(a));
     }

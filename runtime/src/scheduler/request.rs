@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::event::FinishReason;
 use super::settings::SchedulerSettings;
 use crate::forward::Cancel;
+use crate::prefix::SnapshotFile;
 use crate::sampler::SamplingSettings;
 
 /// Number of a request, in the order they came.
@@ -77,6 +79,11 @@ pub struct GenerateRequest {
     pub prompt_rows: PromptRows,
     /// Whether the logits behind each token go with it.
     pub token_rows: bool,
+    /// How likely each token was, beside so many of the likeliest.
+    pub logprobs: Option<usize>,
+    /// A saved conversation whose ids the prompt begins with: its state is taken up
+    /// instead of computed.
+    pub from: Option<Arc<SnapshotFile>>,
     /// When the answer is worth nothing any more.
     pub deadline: Option<Instant>,
     /// Calls the request off.
@@ -98,6 +105,8 @@ impl GenerateRequest {
             may_guess: true,
             prompt_rows: PromptRows::None,
             token_rows: false,
+            logprobs: None,
+            from: None,
             deadline: None,
             cancel: Cancel::default(),
         }
@@ -146,6 +155,16 @@ impl GenerateRequest {
                 context,
             });
         }
+        if let Some(file) = &self.from {
+            let taken = &file.tokens()[..file.position()];
+            // Logits come from computing: at least of the last token.
+            let fits = prompt > taken.len() && self.prompt_ids.starts_with(taken);
+            if !fits || self.prompt_rows == PromptRows::All {
+                return Some(RefusalReason::OtherState {
+                    position: taken.len(),
+                });
+            }
+        }
         if self.prompt_rows == PromptRows::All && !settings.prompt_logits {
             return Some(RefusalReason::PromptLogits);
         }
@@ -191,6 +210,15 @@ pub enum RefusalReason {
         generated: usize,
         /// Positions of a sequence.
         context: usize,
+    },
+    /// A saved conversation that the prompt does not go on with.
+    #[error(
+        "the saved state has consumed {position} ids, and the prompt does not begin with them \
+         and go on, or asks for their logits"
+    )]
+    OtherState {
+        /// Ids of the state.
+        position: usize,
     },
     /// No memory was planned for the logits of a whole chunk.
     #[error("no memory is planned for the logits of every prompt position")]

@@ -12,17 +12,20 @@ use super::prefixes::{is_border, next_border};
 use super::request::{GenerateRequest, PromptRows, RequestId, TokenWatch};
 use crate::error::RunError;
 use crate::forward::Cancel;
-use crate::sampler::{History, Sampler};
+use crate::prefix::{ConversationIds, SnapshotFile};
+use crate::sampler::{History, Sampler, logprobs};
 use crate::source::ReadBytes;
 
 /// What all choices of a request have in common.
 struct Common {
     id: RequestId,
     prompt_len: usize,
+    output_len: usize,
     gen_count: usize,
     stop_ids: Vec<u32>,
     prompt_rows: PromptRows,
     token_rows: bool,
+    logprobs: Option<usize>,
     deadline: Option<Instant>,
     cancel: Cancel,
 }
@@ -90,10 +93,12 @@ impl Sequence {
         let common = Arc::new(Common {
             id,
             prompt_len: request.prompt_ids.len(),
+            output_len: request.output_len,
             gen_count: request.gen_count,
             stop_ids: request.stop_ids,
             prompt_rows: request.prompt_rows,
             token_rows: request.token_rows,
+            logprobs: request.logprobs,
             deadline: request.deadline,
             cancel: request.cancel,
         });
@@ -174,6 +179,29 @@ impl Sequence {
             choice: self.choice,
             update,
         }
+    }
+
+    /// The state of `file` is its own now.
+    pub(super) fn taken_up(&mut self, file: &SnapshotFile) -> usize {
+        self.taken = file.position();
+        self.counts.reused_positions = self.taken as u64;
+        self.taken
+    }
+
+    /// Its ids, how many of them its state has taken, and how many of the last were
+    /// generated.
+    pub(super) fn ids(&self) -> ConversationIds<'_> {
+        let drawn = self.tokens.len() - self.common.prompt_len;
+        ConversationIds {
+            tokens: &self.tokens,
+            position: self.taken,
+            answer_len: drawn + self.common.output_len,
+        }
+    }
+
+    /// Which choice of its request it is.
+    pub(super) fn choice(&self) -> u32 {
+        self.choice
     }
 
     /// Lets `find` bring the state along the prompt; the positions found.
@@ -302,7 +330,7 @@ impl Sequence {
         })));
     }
 
-    fn fail(&mut self, error: RunError, events: &mut Vec<Event>) {
+    pub(super) fn fail(&mut self, error: RunError, events: &mut Vec<Event>) {
         self.end(FinishReason::Failed, Some(Arc::new(error)), events);
     }
 
@@ -404,6 +432,10 @@ impl Sequence {
             id,
             position,
             row: self.common.token_rows.then(|| row.to_vec()),
+            logprobs: self.common.logprobs.map(|top_n| {
+                let of_row = logprobs(row, top_n).expect("it was drawn from");
+                of_row.of_drawn(id).expect("a drawn id has a logit")
+            }),
         }));
         let is_over = self
             .watch

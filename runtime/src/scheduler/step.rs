@@ -90,8 +90,12 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
         if self.cancel.is_requested() {
             return self.end_all(events);
         }
+        self.ended.clear();
         self.dismiss(events);
         self.admit(events);
+        // Those whose saved state could not be taken up, and who waited for it.
+        self.forsake(events);
+        self.retire();
         for sequence in &mut self.running {
             sequence.guess(self.settings.guesses_max);
         }

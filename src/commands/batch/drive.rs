@@ -1,16 +1,18 @@
 //! From prompts to answers, sweep by sweep.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{CountsReport, PrefixReport};
 use k3_runtime::scheduler::{Choice, Ended, Event, FinishReason, RequestId, StepReport, Update};
-use k3_runtime::{GenerateRequest, RunError, Scheduler};
-use k3_tokenizer::{Render, StreamDecoder, Tokenizer};
+use k3_runtime::{GenerateRequest, RunError, Scheduler, TokenLogprobs};
 
-use super::output::{Answer, Output};
+use super::answer::Answer;
+use super::output::Output;
 use super::{Run, Started};
+use crate::commands::running::stopping::{answer_text, stop_watch};
 use crate::commands::running::streaming::{Reads, sweep_report};
 use crate::error::{CliError, chain};
 use crate::render::progress::Progress;
@@ -22,12 +24,19 @@ pub(super) struct Drive<'a> {
     /// Prompts that are still to be submitted with the places of their answers, the
     /// next one last.
     left: Vec<(usize, Vec<usize>)>,
-    /// What runs, by request and choice: the answer's place and what it has so far.
-    running: BTreeMap<(RequestId, u32), (usize, Vec<u32>)>,
+    /// What runs, by request and choice.
+    running: BTreeMap<(RequestId, u32), Partial>,
     bar: Progress,
     /// Positions done, for the bar: those of a prompt that ended count whole.
     positions: u64,
     totals: Totals,
+}
+
+/// An answer that is being generated.
+struct Partial {
+    place: usize,
+    ids: Vec<u32>,
+    logprobs: Option<Vec<TokenLogprobs>>,
 }
 
 /// What has come of the run.
@@ -59,9 +68,11 @@ pub(super) struct Driven {
     pub seconds: f64,
     /// Answers that were there before.
     pub done_before: usize,
-    /// Answers that wait for others and are lost with the run.
-    pub unwritten: usize,
-    /// Bytes of a torn line that was cut off.
+    /// Answers that wait for others.
+    pub waiting: usize,
+    /// Where they do; without it they are lost with the run.
+    pub pending: Option<PathBuf>,
+    /// Bytes of torn lines that were cut off.
     pub torn_bytes: u64,
     /// Why it ended early: an interruption, or something worse.
     pub error: Option<CliError>,
@@ -123,7 +134,8 @@ impl<'a> Drive<'a> {
             Err(CliError::Run(RunError::Cancelled)) => Some(CliError::Interrupted),
             Err(error) => Some(error),
         };
-        let synced = self.output.sync();
+        let closed = self.output.close();
+        let (waiting, pending) = self.output.waiting();
         Ok(Driven {
             totals: self.totals,
             counts: scheduler.counts().into(),
@@ -131,9 +143,10 @@ impl<'a> Drive<'a> {
             notes: scheduler.prefix_notes(),
             seconds: begun.elapsed().as_secs_f64(),
             done_before: self.output.done_before,
-            unwritten: self.output.waiting_count(),
+            waiting,
+            pending: pending.map(Path::to_owned),
             torn_bytes: self.output.torn_bytes,
-            error: error.or(synced.err()),
+            error: error.or(closed.err()),
         })
     }
 
@@ -150,6 +163,7 @@ impl<'a> Drive<'a> {
             for event in events.drain(..) {
                 self.take(event)?;
             }
+            self.output.sync_if_due()?;
             match step? {
                 Some(step) => self.count(scheduler, &step, seconds),
                 None if self.left.is_empty() && scheduler.is_idle() => return Ok(()),
@@ -168,10 +182,11 @@ impl<'a> Drive<'a> {
             let prompt = &run.prompts[prompt];
             let choices = places.iter().map(|place| Choice {
                 index: run.wanted[*place].choice,
-                watch: None,
+                watch: stop_watch(run.setup.tokenizer.as_ref(), &prompt.stops, &[]),
             });
             let request = GenerateRequest {
-                stop_ids: run.stop_ids.clone(),
+                stop_ids: prompt.stop_ids.clone(),
+                logprobs: prompt.logprobs,
                 choices: choices.collect(),
                 ..GenerateRequest::new(
                     prompt.ids.clone(),
@@ -183,7 +198,12 @@ impl<'a> Drive<'a> {
             let id = id.expect("prompts are checked against what was planned");
             for place in places {
                 let choice = run.wanted[place].choice;
-                self.running.insert((id, choice), (place, Vec::new()));
+                let partial = Partial {
+                    place,
+                    ids: Vec::new(),
+                    logprobs: prompt.logprobs.map(|_| Vec::new()),
+                };
+                self.running.insert((id, choice), partial);
             }
         }
     }
@@ -191,9 +211,12 @@ impl<'a> Drive<'a> {
     fn take(&mut self, event: Event) -> Result<(), CliError> {
         let key = (event.request, event.choice);
         match event.update {
-            Update::Token { id, .. } => {
-                let (_, ids) = self.running.get_mut(&key).expect("it runs");
-                ids.push(id);
+            Update::Token { id, logprobs, .. } => {
+                let partial = self.running.get_mut(&key).expect("it runs");
+                partial.ids.push(id);
+                if let Some(list) = &mut partial.logprobs {
+                    list.extend(logprobs);
+                }
                 Ok(())
             }
             Update::Ended(ended) => self.end(key, ended),
@@ -203,32 +226,42 @@ impl<'a> Drive<'a> {
 
     fn end(&mut self, key: (RequestId, u32), ended: Ended) -> Result<(), CliError> {
         let run = self.started.run;
-        let (place, generated_ids) = self.running.remove(&key).expect("it runs");
+        let Partial {
+            place,
+            ids,
+            logprobs,
+        } = self.running.remove(&key).expect("it runs");
+        let prompt = &run.prompts[run.wanted[place].prompt];
+        let tokenizer = run.setup.tokenizer.as_deref();
+        let text = tokenizer.map(|tokenizer| answer_text(tokenizer, &prompt.stops, &ids));
+        let is_stopped = text.as_ref().is_some_and(|(_, is_stopped)| *is_stopped);
         let stop_reason = match ended.reason {
-            FinishReason::Length => "length",
-            FinishReason::StopId | FinishReason::Watch => "stop",
             FinishReason::Failed => "failed",
+            // Bytes that never became a character may complete a stop string too.
+            FinishReason::Watch => "stop-string",
+            FinishReason::Length | FinishReason::StopId if is_stopped => "stop-string",
+            FinishReason::Length => "length",
+            FinishReason::StopId => "stop",
             // No answer: the run is called off, and the next goes on here.
             FinishReason::Cancelled | FinishReason::Deadline => return Ok(()),
         };
-        let prompt = &run.prompts[run.wanted[place].prompt];
-        let unused = prompt.gen_count.saturating_sub(generated_ids.len()) as u64;
+        let unused = prompt.gen_count.saturating_sub(ids.len()) as u64;
         // The last token is never computed, and what was found was not either.
         self.positions += unused + 1 + ended.counts.reused_positions;
         self.totals.failed += usize::from(ended.error.is_some());
         self.totals.answered += 1;
-        let tokenizer = run.setup.tokenizer.as_ref();
         self.output.add(
             place,
-            Answer {
+            &Answer {
                 line: prompt.line,
                 id: prompt.id.clone(),
                 choice: (prompt.choices > 1).then_some(key.1),
                 request: run.binding.request(prompt, key.1),
                 prompt_tokens: prompt.ids.len(),
-                text: tokenizer.map(|tokenizer| text_of(tokenizer, &generated_ids)),
-                generated_ids,
-                stop_reason: stop_reason.to_owned(),
+                generated_ids: ids,
+                text: text.map(|(text, _)| text),
+                logprobs,
+                stop_reason,
                 error: ended.error.map(|error| chain(&*error)),
             },
         )
@@ -255,17 +288,4 @@ impl<'a> Drive<'a> {
         let share = seconds / step.tokens.max(1) as f64;
         (0..step.tokens).for_each(|_| live.token(share));
     }
-}
-
-/// The text of `ids`; those without a token in the vocabulary have none.
-fn text_of(tokenizer: &Tokenizer, ids: &[u32]) -> String {
-    let mut decoder = StreamDecoder::new(tokenizer, Render::Plain);
-    let mut text = String::new();
-    for id in ids {
-        if let Ok(piece) = decoder.push(*id) {
-            text.push_str(piece);
-        }
-    }
-    text.push_str(decoder.finish());
-    text
 }

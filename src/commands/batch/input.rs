@@ -3,12 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::error::BatchError;
+use super::line::{self, Label, Line};
+use crate::error::CliError;
 use k3_runtime::SamplingSettings;
 use k3_tokenizer::{Mode, Tokenizer};
-use serde::{Deserialize, Serialize};
-
-use super::error::BatchError;
-use crate::error::CliError;
 
 /// Faulty lines that are listed.
 const LISTED_MAX: usize = 10;
@@ -19,6 +18,14 @@ pub(super) struct Defaults<'a> {
     pub gen_count: usize,
     /// How tokens are chosen.
     pub sampling: SamplingSettings,
+    /// Ids that end every answer.
+    pub end_ids: Vec<u32>,
+    /// Further ids that end an answer.
+    pub stop_ids: Vec<u32>,
+    /// Texts that end it.
+    pub stops: Vec<String>,
+    /// Alternatives that are told of each token.
+    pub logprobs: Option<usize>,
     /// The vocabulary, where there is one.
     pub tokenizer: Option<&'a Tokenizer>,
     /// Ids of the model.
@@ -40,6 +47,12 @@ pub(super) struct Prompt {
     pub gen_count: usize,
     /// How they are chosen.
     pub sampling: SamplingSettings,
+    /// Ids that end an answer.
+    pub stop_ids: Vec<u32>,
+    /// Texts before which it ends.
+    pub stops: Vec<String>,
+    /// Alternatives that are told of each token beside its logprob.
+    pub logprobs: Option<usize>,
     /// Answers to it.
     pub choices: u32,
 }
@@ -60,36 +73,6 @@ pub(super) fn wanted(prompts: &[Prompt]) -> Vec<Wanted> {
     let all =
         all.flat_map(|(prompt, one)| (0..one.choices).map(move |choice| Wanted { prompt, choice }));
     all.collect()
-}
-
-/// Answers to one prompt at most.
-const CHOICES_MAX: u32 = 64;
-
-/// What a line is called: handed through as it came.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Label {
-    /// A number.
-    Number(serde_json::Number),
-    /// A text.
-    Text(String),
-}
-
-/// One line as it is written.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    id: Option<Label>,
-    prompt: Option<String>,
-    ids: Option<Vec<u32>>,
-    #[serde(rename = "gen")]
-    gen_count: Option<usize>,
-    choices: Option<u32>,
-    temperature: Option<f32>,
-    top_k: Option<usize>,
-    top_p: Option<f64>,
-    min_p: Option<f32>,
-    seed: Option<u64>,
 }
 
 /// The prompts of `text`, which came from `path`. Empty lines are none.
@@ -135,20 +118,23 @@ pub(super) fn prompts(
 }
 
 fn prompt(number: usize, text: &str, defaults: &Defaults<'_>) -> Result<Prompt, String> {
-    if !text.trim_start().starts_with('{') {
-        // A struct may be written as an array otherwise.
-        return Err("not a JSON object".into());
+    let line = line::parse(text)?;
+    let sampling = sampling(&line, &defaults.sampling);
+    sampling.validate().map_err(|error| error.to_string())?;
+    let vocab_size = defaults.vocab_size;
+    let known = sampling.check_vocabulary(vocab_size);
+    known.map_err(|error| error.to_string())?;
+    let stops = line.stop.unwrap_or_else(|| defaults.stops.clone());
+    if !stops.is_empty() && defaults.tokenizer.is_none() {
+        return Err(
+            "\"stop\" needs a vocabulary, and there is none here; name it with \
+                    --tokenizer, or give \"stop_ids\""
+                .into(),
+        );
     }
-    let line: Line = serde_json::from_str(text).map_err(|error| {
-        // The line is known; what is left is the column.
-        let message = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        format!(
-            "{} (column {})",
-            message.replace(&place, ""),
-            error.column()
-        )
-    })?;
+    let given = line.stop_ids.as_ref().unwrap_or(&defaults.stop_ids);
+    check_ids("\"stop_ids\": token", given, vocab_size)?;
+    let stop_ids = [&defaults.end_ids[..], given].concat();
     let ids = match (line.prompt, line.ids) {
         (Some(_), Some(_)) => return Err("has both \"prompt\" and \"ids\"; leave one out".into()),
         (None, None) => return Err("has neither \"prompt\" nor \"ids\"".into()),
@@ -167,25 +153,7 @@ fn prompt(number: usize, text: &str, defaults: &Defaults<'_>) -> Result<Prompt, 
     if ids.is_empty() {
         return Err("the prompt is empty; give at least one token".into());
     }
-    let vocab = defaults.vocab_size;
-    if let Some(id) = ids.iter().find(|id| **id as usize >= vocab) {
-        return Err(format!(
-            "token id {id} is outside the vocabulary of {vocab} ids"
-        ));
-    }
-    let sampling = SamplingSettings {
-        temperature: line.temperature.unwrap_or(defaults.sampling.temperature),
-        top_k: line.top_k.unwrap_or(defaults.sampling.top_k),
-        top_p: line.top_p.unwrap_or(defaults.sampling.top_p),
-        min_p: line.min_p.unwrap_or(defaults.sampling.min_p),
-        seed: line.seed.unwrap_or(defaults.sampling.seed),
-        ..defaults.sampling.clone()
-    };
-    sampling.validate().map_err(|error| error.to_string())?;
-    let choices = line.choices.unwrap_or(1);
-    if choices == 0 || choices > CHOICES_MAX {
-        return Err(format!("{choices} choices are outside 1..={CHOICES_MAX}"));
-    }
+    check_ids("token", &ids, vocab_size)?;
     let gen_count = line.gen_count.unwrap_or(defaults.gen_count);
     let context = defaults.context_positions;
     if ids.len().saturating_add(gen_count) > context {
@@ -201,8 +169,39 @@ fn prompt(number: usize, text: &str, defaults: &Defaults<'_>) -> Result<Prompt, 
         ids,
         gen_count,
         sampling,
-        choices,
+        stop_ids,
+        stops,
+        logprobs: line.logprobs.or(defaults.logprobs),
+        choices: line.choices,
     })
+}
+
+/// How the tokens of `line` are chosen.
+fn sampling(line: &Line, defaults: &SamplingSettings) -> SamplingSettings {
+    let or = |given: Option<f32>, default| given.unwrap_or(default);
+    SamplingSettings {
+        temperature: or(line.temperature, defaults.temperature),
+        top_k: line.top_k.unwrap_or(defaults.top_k),
+        top_p: line.top_p.unwrap_or(defaults.top_p),
+        min_p: or(line.min_p, defaults.min_p),
+        seed: line.seed.unwrap_or(defaults.seed),
+        repetition_penalty: or(line.repetition_penalty, defaults.repetition_penalty),
+        frequency_penalty: or(line.frequency_penalty, defaults.frequency_penalty),
+        presence_penalty: or(line.presence_penalty, defaults.presence_penalty),
+        logit_bias: line
+            .logit_bias
+            .clone()
+            .unwrap_or_else(|| defaults.logit_bias.clone()),
+    }
+}
+
+fn check_ids(what: &str, ids: &[u32], vocab_size: usize) -> Result<(), String> {
+    match ids.iter().find(|id| **id as usize >= vocab_size) {
+        Some(id) => Err(format!(
+            "{what} id {id} is outside the vocabulary of {vocab_size} ids"
+        )),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +212,10 @@ mod tests {
         Defaults {
             gen_count: 16,
             sampling: SamplingSettings::default(),
+            end_ids: vec![99],
+            stop_ids: vec![5],
+            stops: Vec::new(),
+            logprobs: None,
             tokenizer: None,
             vocab_size: 100,
             context_positions: 64,
@@ -236,6 +239,41 @@ mod tests {
         assert_eq!(prompts[2].id, Some(Label::Number(7.into())));
         assert_eq!(prompts[1].sampling.seed, 9);
         assert_eq!(prompts[2].sampling.temperature, 0.5);
+        assert_eq!(
+            (&prompts[0].stop_ids[..], prompts[0].logprobs),
+            (&[99, 5][..], None)
+        );
+    }
+
+    #[test]
+    fn what_shapes_an_answer_comes_from_the_line_or_from_the_options() {
+        let text = "{\"ids\": [1], \"stop_ids\": [7, 8], \"logprobs\": 2, \"logit_bias\": \
+                    {\"3\": 1}, \"presence_penalty\": 0.5}\n{\"ids\": [1], \"stop_ids\": []}";
+        let options = Defaults {
+            sampling: SamplingSettings {
+                logit_bias: vec![(4, -1.0)],
+                frequency_penalty: 0.25,
+                ..SamplingSettings::default()
+            },
+            logprobs: Some(1),
+            ..defaults()
+        };
+        let prompts = prompts(Path::new("in.jsonl"), text, &options).unwrap();
+        let sampling = &prompts[0].sampling;
+        assert_eq!(sampling.logit_bias, [(3, 1.0)]);
+        assert_eq!(
+            (sampling.presence_penalty, sampling.frequency_penalty),
+            (0.5, 0.25)
+        );
+        assert_eq!(
+            (&prompts[0].stop_ids[..], prompts[0].logprobs),
+            (&[99, 7, 8][..], Some(2))
+        );
+        assert_eq!(
+            (&prompts[1].stop_ids[..], prompts[1].logprobs),
+            (&[99][..], Some(1))
+        );
+        assert_eq!(prompts[1].sampling.logit_bias, [(4, -1.0)]);
     }
 
     #[test]
@@ -259,6 +297,18 @@ mod tests {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(!said.contains("line 1:"), "{said}");
+        let said = refused(
+            "{\"ids\": [1], \"presence_penalty\": 1e39}\n{\"ids\": [1], \"stop\": \"a\"}\n\
+             {\"ids\": [1], \"stop_ids\": [100]}\n{\"ids\": [1], \"logit_bias\": {\"100\": 1}}",
+        );
+        for part in [
+            "line 1: --presence-penalty inf",
+            "line 2: \"stop\" needs a vocabulary",
+            "line 3: \"stop_ids\": token id 100",
+            "line 4: --logit-bias names id 100",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
         assert!(refused("{\"prompt\": \"a\"}").contains("vocabulary"));
         assert!(refused("\n \n").contains("no prompt"));
     }

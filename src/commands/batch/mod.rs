@@ -2,17 +2,23 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`input`] | the lines of the input, checked before a weight is read |
+//! | [`line`] | one line of the input as it is written |
+//! | [`input`] | all of them, checked before a weight is read |
+//! | [`answer`] | one answer, and what ties it to its request |
 //! | [`output`] | the lines of the output: what is there, and what is added |
+//! | [`pending`] | answers that wait for those before them, on the disk |
 //! | [`width`] | how many prompts run at a time |
 //! | [`drive`] | from prompts to answers, sweep by sweep |
 //! | [`error`] | why a batch cannot be run as it is |
 //! | [`report`] | what the run tells about itself |
 
+mod answer;
 mod drive;
 mod error;
 mod input;
+mod line;
 mod output;
+mod pending;
 mod report;
 mod width;
 
@@ -27,9 +33,10 @@ use crate::cli::args::DEFAULT_GEN;
 use crate::cli::batch::BatchArgs;
 use crate::cli::memory::positive;
 use crate::commands::generate::guard::{self, Inputs};
+use crate::commands::generate::sampling;
 use crate::commands::running::exposed;
 use crate::commands::running::live::{Live, RunFacts};
-use crate::commands::running::setup::{Setup, SetupArgs, load_resident, sampling, size};
+use crate::commands::running::setup::{Setup, SetupArgs, load_resident, size};
 use crate::commands::running::streaming::Streaming;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -40,9 +47,10 @@ use crate::output_file::OutputFile;
 use crate::planning;
 pub(crate) use error::BatchError;
 
+use answer::Binding;
 use drive::{Drive, Driven};
 use input::{Defaults, Prompt, Wanted};
-use output::{Binding, Output};
+use output::{Expected, Output};
 use report::BatchReport;
 
 /// Answers every line.
@@ -52,7 +60,7 @@ use report::BatchReport;
 /// Whatever is refused before the first sweep, and what ends the run.
 pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
     let started = Instant::now();
-    let sampling = sampling(&args.sampling);
+    let sampling = sampling::settings(&args.sampling, &args.shaping);
     sampling.validate()?;
     let text = read_text(&args.input)?;
     let setup = open(args)?;
@@ -62,22 +70,16 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
     let layers = setup
         .layers
         .unwrap_or(setup.checkpoint.config().num_hidden_layers);
-    let stop_ids = if args.ignore_eos {
-        Vec::new()
-    } else {
-        setup.stop_ids()
-    };
     let numerics = (NUMERICS_VERSION, setup.form.name());
-    let binding = Binding::new(&setup.identity, numerics, layers, &stop_ids);
+    let binding = Binding::new(&setup.identity, numerics, layers);
     let wanted = input::wanted(&prompts);
     let mut done = vec![false; wanted.len()];
-    let output = Output::open(
-        &args.output,
-        (&prompts, &wanted),
-        &binding,
-        !args.as_completed,
-        &mut done,
-    )?;
+    let expected = Expected {
+        prompts: &prompts,
+        wanted: &wanted,
+        binding: &binding,
+    };
+    let output = Output::open(&args.output, expected, !args.as_completed, &mut done)?;
     let out = args.out.as_deref();
     let out = out
         .map(|path| OutputFile::create_as("--out", path))
@@ -89,7 +91,6 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
         prompts: &prompts,
         wanted: &wanted,
         binding,
-        stop_ids,
     };
     run.go(output, &done, out)
 }
@@ -115,11 +116,24 @@ fn prompts(
     sampling: SamplingSettings,
     text: &str,
 ) -> Result<Vec<Prompt>, CliError> {
+    let end_ids = if args.ignore_eos {
+        Vec::new()
+    } else {
+        setup.stop_ids()
+    };
+    // Checked as options, so that a fault of theirs is no fault of every line.
+    let vocab_size = setup.checkpoint.config().vocab_size;
+    sampling.check_vocabulary(vocab_size)?;
+    let stops = sampling::stops(&args.shaping, setup, Vec::new())?;
     let defaults = Defaults {
         gen_count: args.gen_count.map_or(DEFAULT_GEN, size),
         sampling,
-        tokenizer: setup.tokenizer.as_ref(),
-        vocab_size: setup.checkpoint.config().vocab_size,
+        end_ids,
+        stop_ids: stops.ids,
+        stops: stops.strings,
+        logprobs: args.shaping.logprobs.map(size),
+        tokenizer: setup.tokenizer.as_deref(),
+        vocab_size,
         context_positions: size(setup.settings.context.value.get().into()),
     };
     input::prompts(&args.input, text, &defaults)
@@ -130,8 +144,10 @@ fn refuse_inputs(args: &BatchArgs, setup: &Setup) -> Result<(), CliError> {
     let inputs = Inputs::of_setup(setup, &args.model, &args.memory);
     let inputs = inputs.and("the prompts", Some(args.input.clone()));
     let out = args.out.as_deref().map(|path| ("--out", path));
-    let outputs = [("OUTPUT", args.output.as_path())].into_iter().chain(out);
-    guard::check_all(outputs, &inputs)
+    let pending = pending::path_of(&args.output);
+    let beside = pending.as_deref().map(|path| ("OUTPUT.pending", path));
+    let outputs = [("OUTPUT", args.output.as_path())].into_iter();
+    guard::check_all(outputs.chain(beside).chain(out), &inputs)
 }
 
 /// A run that has been checked but not started.
@@ -142,7 +158,6 @@ struct Run<'a> {
     prompts: &'a [Prompt],
     wanted: &'a [Wanted],
     binding: Binding,
-    stop_ids: Vec<u32>,
 }
 
 /// Everything has stopped.

@@ -12,6 +12,7 @@ use k3_runtime::report::{
 };
 use serde::Serialize;
 
+use super::drive::Driven;
 use super::{Ended, Run, Started};
 use crate::cli::batch::BatchArgs;
 use crate::error::{CliError, chain};
@@ -36,7 +37,9 @@ pub(super) struct BatchReport {
     answered_before: usize,
     /// Answers of this run.
     answered: usize,
-    /// Those among them that failed.
+    /// Answers, of this run or an earlier one, that wait for those before them.
+    answers_waiting: usize,
+    /// Those of this run that failed.
     failed: usize,
     /// What ended the run early.
     error: Option<String>,
@@ -86,16 +89,12 @@ impl BatchReport {
         notes.extend(ended.notes.iter().chain(&driven.notes).cloned());
         if driven.torn_bytes > 0 {
             notes.push(format!(
-                "the last {} bytes of OUTPUT were a line without its end, and were cut off",
+                "{} bytes of a line without its end were cut off",
                 driven.torn_bytes
             ));
         }
-        if driven.unwritten > 0 {
-            notes.push(format!(
-                "{} answers waited for those before them and will be computed again; \
-                 --as-completed writes each at once",
-                driven.unwritten
-            ));
+        if driven.waiting > 0 {
+            notes.push(waiting_note(driven));
         }
         Self {
             report_version: REPORT_VERSION,
@@ -125,6 +124,7 @@ impl BatchReport {
             answers: run.wanted.len(),
             answered_before: driven.done_before,
             answered: totals.answered,
+            answers_waiting: driven.waiting,
             failed: totals.failed,
             error: driven.error.as_ref().map(|error| chain(error)),
             prompt_tokens: totals.prompt_tokens,
@@ -218,6 +218,21 @@ impl BatchReport {
             short_bytes(self.read_bytes),
             short_bytes(each)
         )
+    }
+}
+
+/// What becomes of answers that wait.
+fn waiting_note(driven: &Driven) -> String {
+    let count = driven.waiting;
+    match &driven.pending {
+        Some(path) => format!(
+            "{count} answers wait for those before them, in {}; the same command goes on with them",
+            path.display()
+        ),
+        None => format!(
+            "{count} answers waited for those before them and will be computed again; \
+             --as-completed writes each at once"
+        ),
     }
 }
 

@@ -69,6 +69,12 @@ impl Inputs {
         let (model, memory, prompt) = (&args.model, &args.memory, &args.prompt);
         let inputs = Self::of_setup(&request.setup, model, memory);
         let inputs = inputs.and("the prompt", prompt.prompt_file.clone());
+        // A conversation may be saved where it came from.
+        let answer = &args.answer;
+        let place = |path: &Option<PathBuf>| Place::of(path.as_deref()?);
+        let same = place(&answer.load_state) == place(&answer.save_state);
+        let loaded = answer.load_state.clone().filter(|_| !same);
+        let inputs = inputs.and("the saved conversation", loaded);
         inputs.and("the token ids", prompt.ids_file.clone())
     }
 
@@ -136,15 +142,20 @@ fn is_part_name(path: &Path) -> bool {
 /// # Errors
 ///
 /// The first such output, with what it collides with.
-pub(super) fn check(args: &OutputArgs, inputs: &Inputs) -> Result<(), CliError> {
+pub(super) fn check(
+    args: &OutputArgs,
+    save_state: Option<&Path>,
+    inputs: &Inputs,
+) -> Result<(), CliError> {
     let named = [
-        ("--out", &args.out),
-        ("--dump-logits", &args.dump_logits),
-        ("--dump-trace", &args.dump_trace),
+        ("--save-state", save_state),
+        ("--out", args.out.as_deref()),
+        ("--dump-logits", args.dump_logits.as_deref()),
+        ("--dump-trace", args.dump_trace.as_deref()),
     ];
     let given = named
         .into_iter()
-        .filter_map(|(option, path)| Some((option, path.as_deref()?)));
+        .filter_map(|(option, path)| Some((option, path?)));
     check_all(given, inputs)
 }
 

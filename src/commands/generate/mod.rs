@@ -2,18 +2,22 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`state`] | conversations in files |
 //! | [`request`] | everything that can be refused before weights are read |
 //! | [`sampling`] | how tokens are chosen and where they end |
 //! | [`outputs`] | the files a run writes |
 //! | [`guard`] | that they are none of those it reads |
+//! | [`answer`] | one answer as it comes, and all of them to read |
 //! | [`stream`] | tokens to standard output as they come |
 //! | [`steps`] | prefill, steps, teacher forcing |
 //! | [`summary`] | what the run tells about itself |
 
+mod answer;
 pub(crate) mod guard;
 mod outputs;
 mod request;
-mod sampling;
+pub(crate) mod sampling;
+mod state;
 mod steps;
 mod stream;
 mod summary;
@@ -27,7 +31,7 @@ use k3_runtime::report::{PrefixReport, StopReason, StreamingReport, TrunkReport}
 use k3_runtime::{Cancel, ComputePool, RunError, Scheduler, SchedulerSettings};
 use k3_terminal::Stream;
 
-use crate::cli::args::GenerateArgs;
+use crate::cli::args::{GenerateArgs, OutputArgs};
 use crate::commands::running::exposed;
 use crate::commands::running::live::{Live, RunFacts};
 use crate::commands::running::setup::load_resident;
@@ -41,11 +45,22 @@ use crate::planning::{self, Reading};
 use crate::render;
 use crate::render::style::Style;
 use crate::stdout::Stdout;
+use answer::Answer;
 use guard::Inputs;
 use outputs::Outputs;
 use request::Request;
+pub(crate) use state::StateError;
 use steps::{Done, Generation};
 use stream::TokenStream;
+
+/// What the text of the first run begins with, printed, so that it has its beginning.
+fn print_beginning(given: &GenerateArgs, args: &GenerateArgs, request: &Request) -> &'static str {
+    let is_text = !args.output.quiet && !args.output.json && request.choices == 1;
+    let is_begun = demo::is_first_run(given) && is_text;
+    let beginning = if is_begun { demo::PROMPT } else { "" };
+    render::report::print_text(beginning);
+    beginning
+}
 
 /// Generates.
 ///
@@ -65,12 +80,11 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     interrupt::install(&cancel)?;
     let pool = planning::pool(&request.setup.settings, request.setup.threads)?;
     let layout = request.setup.checkpoint.bind(request.setup.layers)?;
-    let outputs = Outputs::create(&args.output, &Inputs::of(&request, args))?;
+    let save_state = args.answer.save_state.as_deref();
+    let save = save_state.map(|path| (path, request.setup.state_binding()));
+    let outputs = Outputs::create(&args.output, save, &Inputs::of(&request, args))?;
     let session = session(&request, args);
-    // So that the text has its beginning.
-    let is_begun = demo::is_first_run(given) && !args.output.quiet && !args.output.json;
-    let beginning = if is_begun { demo::PROMPT } else { "" };
-    render::report::print_text(beginning);
+    let beginning = print_beginning(given, args, &request);
     let run = Run {
         started,
         request: &request,
@@ -83,19 +97,15 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     };
     let loaded = request.setup.load(layout, &run.cancel);
     let model = loaded.map_err(nothing_to_keep)?;
-    let ended = if args.reading.resident {
-        run.resident(&model, outputs)
-    } else {
-        run.streamed(&model, outputs)
-    };
     let Ended {
         mut done,
         trunk,
         streaming,
         failed,
-    } = ended.map_err(nothing_to_keep)?;
+    } = run.whole(&model, outputs).map_err(nothing_to_keep)?;
     let unwritten = done.outputs.commit_dumps(&done.trace);
     done.notes.extend(unwritten.iter().cloned());
+    let exit = exit_of(&done, &args.output);
     let mut report = summary::report(&run, &model, &done, (trunk, streaming));
     let shown = if args.output.json && !done.output_closed {
         Stdout.write(summary::json(&report).as_bytes())
@@ -112,21 +122,28 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
         }
     }
     // What the run ended with, then each output that could not be written.
-    let errors = done.error.into_iter().chain(failures).chain(shown.err());
+    let errors = done
+        .error
+        .take()
+        .into_iter()
+        .chain(failures)
+        .chain(shown.err());
     if let Some(error) = CliError::together(errors.collect()) {
         return Err(error);
     }
     if failed {
         return Ok(Exit::Failed);
     }
-    let is_kept = !done.generated_ids.is_empty() || args.output.json || args.output.out.is_some();
-    exit_of(done.stop, done.output_closed, is_kept)
+    exit
 }
 
-/// How a run ends that stopped for this reason.
-fn exit_of(stop: StopReason, output_closed: bool, is_kept: bool) -> Result<Exit, CliError> {
-    match stop {
-        StopReason::Interrupted if output_closed => Ok(Exit::Done),
+/// How a run ends that has done this.
+fn exit_of(done: &Done, output: &OutputArgs) -> Result<Exit, CliError> {
+    let has_tokens = done.answers.iter().any(|one| !one.generated_ids.is_empty());
+    let has_report = output.json || output.out.is_some();
+    let is_kept = has_tokens || has_report || done.saved_state.is_some();
+    match done.stop {
+        StopReason::Interrupted if done.output_closed => Ok(Exit::Done),
         StopReason::Interrupted if is_kept => Ok(Exit::InterruptedKept),
         StopReason::Interrupted => Err(CliError::Interrupted),
         _ => Ok(Exit::Done),
@@ -163,7 +180,8 @@ pub(crate) struct Preview {
 /// or for which the machine has no room at the moment.
 pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
     let request = Request::resolve(args)?;
-    guard::check(&args.output, &Inputs::of(&request, args))?;
+    let save_state = args.answer.save_state.as_deref();
+    guard::check(&args.output, save_state, &Inputs::of(&request, args))?;
     let model = request.setup.bind_sizes()?;
     let session = session(&request, args);
     session.planned_bytes(&model, request.setup.threads)?;
@@ -187,6 +205,7 @@ pub(crate) fn preview(args: &GenerateArgs) -> Result<Preview, CliError> {
 
 fn session(request: &Request, args: &GenerateArgs) -> SchedulerSettings {
     SchedulerSettings {
+        sequences_max: request.choices,
         guesses_max: planning::guesses(&request.setup.settings),
         prompt_logits: args.output.all_positions || args.generation.tf_check,
         ..SchedulerSettings::single(request.context_positions, request.setup.chunk_positions)
@@ -225,6 +244,14 @@ struct Ended {
 }
 
 impl Run<'_> {
+    fn whole(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
+        if self.args.reading.resident {
+            self.resident(model, outputs)
+        } else {
+            self.streamed(model, outputs)
+        }
+    }
+
     /// Runs with every weight in memory, if there is room for them and for the
     /// session.
     fn resident(&self, model: &KimiK3, outputs: Outputs) -> Result<Ended, CliError> {
@@ -278,7 +305,11 @@ impl Run<'_> {
         outputs: Outputs,
     ) -> Result<Done, CliError> {
         let (request, args) = (self.request, self.args);
-        let cancel = self.cancel.clone();
+        // A sweep that was cut short leaves no state to save.
+        let cancel = match args.answer.save_state {
+            Some(_) => Cancel::default(),
+            None => self.cancel.clone(),
+        };
         let mut scheduler = Scheduler::new(model, source, self.pool, self.session, cancel);
         if args.output.dump_trace.is_some() {
             scheduler.record_trace();
@@ -291,13 +322,23 @@ impl Run<'_> {
         let load_seconds = self.started.elapsed().as_secs_f64();
         self.live.loaded(load_seconds);
         let stops = request.stops.strings.clone();
-        let tokenizer = request.setup.tokenizer.as_ref();
+        let tokenizer = request.setup.tokenizer.as_deref();
         // Both go to one screen, or they have nothing to do with each other.
         let is_beside = k3_terminal::is_terminal(Stream::Stderr);
         let shown = if is_beside { self.beginning } else { "" };
-        let stream = TokenStream::new(tokenizer, stops, args.output.json, shown);
-        let live = self.live.clone();
-        let mut generation = Generation::new(request, args, scheduler, outputs, stream, live);
+        let answers = (0..request.choices).map(|choice| {
+            let silent = choice > 0 || args.output.json;
+            let stream = TokenStream::new(tokenizer, stops.clone(), silent, shown);
+            Answer::new(stream, request.logprobs.is_some())
+        });
+        let (live, cancel) = (self.live.clone(), &self.cancel);
+        let mut generation = Generation::new(
+            (request, args),
+            scheduler,
+            outputs,
+            answers.collect(),
+            (live, cancel),
+        );
         let ended = generation.run();
         let mut done = generation.finish(ended);
         done.timing.load_seconds = load_seconds;

@@ -1,14 +1,27 @@
 //! The files a run writes: checked before it starts, complete or absent after.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use k3_models::SequenceState;
 use k3_runtime::RunReport;
+use k3_runtime::prefix::{Binding, ConversationIds};
+use k3_runtime::report::StateReport;
 
 use super::guard::{self, Inputs};
+use super::state::ToSave;
 use super::summary;
 use crate::cli::args::OutputArgs;
 use crate::error::{CliError, chain};
 use crate::output_file::OutputFile;
+
+/// What became of a conversation that was to be saved.
+#[derive(Debug)]
+pub(super) enum Saved {
+    /// It is in its file.
+    State(StateReport),
+    /// There was no whole state; the former file is as it was.
+    Nothing,
+}
 
 /// The files that were asked for.
 #[derive(Debug)]
@@ -16,6 +29,7 @@ pub(super) struct Outputs {
     report: Option<OutputFile>,
     logits: Option<OutputFile>,
     trace: Option<OutputFile>,
+    state: Option<ToSave>,
     /// What could not be written. The others are written all the same.
     failures: Vec<CliError>,
 }
@@ -27,8 +41,12 @@ impl Outputs {
     ///
     /// One that could not be written, that is among `inputs`, or two that are
     /// one; nothing has been opened then.
-    pub(super) fn create(args: &OutputArgs, inputs: &Inputs) -> Result<Self, CliError> {
-        guard::check(args, inputs)?;
+    pub(super) fn create(
+        args: &OutputArgs,
+        save: Option<(&Path, Binding)>,
+        inputs: &Inputs,
+    ) -> Result<Self, CliError> {
+        guard::check(args, save.map(|(path, _)| path), inputs)?;
         let create = |option, path: &Option<PathBuf>| {
             let path = path.as_deref();
             path.map(|path| OutputFile::create_as(option, path))
@@ -38,6 +56,9 @@ impl Outputs {
             report: create("--out", &args.out)?,
             logits: create("--dump-logits", &args.dump_logits)?,
             trace: create("--dump-trace", &args.dump_trace)?,
+            state: save
+                .map(|(path, binding)| ToSave::create(path, binding))
+                .transpose()?,
             failures: Vec::new(),
         })
     }
@@ -50,6 +71,24 @@ impl Outputs {
         {
             self.failures.push(error);
             self.logits = None;
+        }
+    }
+
+    /// Saves the conversation, if that was asked for: what there is to tell of it.
+    pub(super) fn save_state<S: SequenceState>(
+        &mut self,
+        conversation: Option<(ConversationIds<'_>, &S)>,
+    ) -> Option<Saved> {
+        let state = self.state.take()?;
+        let Some((ids, from)) = conversation else {
+            return Some(Saved::Nothing);
+        };
+        match state.save(ids, from) {
+            Ok(report) => Some(Saved::State(report)),
+            Err(error) => {
+                self.failures.push(error);
+                None
+            }
         }
     }
 

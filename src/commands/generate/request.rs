@@ -7,6 +7,7 @@ use k3_runtime::SamplingSettings;
 use k3_tokenizer::{Mode, Tokenizer};
 
 use super::sampling::{self, Stops};
+use super::state::Loaded;
 use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs};
 use crate::commands::running::setup::{Setup, SetupArgs, size};
 use crate::error::CliError;
@@ -18,14 +19,20 @@ use crate::inputs::{GivenIds, given_ids, read_text};
 pub(super) struct Request {
     /// The model and how it is run.
     pub setup: Setup,
-    /// Ids to continue, at least one.
+    /// The conversation to go on with.
+    pub loaded: Option<Loaded>,
+    /// Ids to continue, at least one, from the first of the conversation.
     pub prompt_ids: Vec<u32>,
+    /// How many of the last of them were generated before, in the same answer.
+    pub output_len: usize,
     /// Tokens to generate.
     pub gen_count: usize,
     /// What ends generation.
     pub stops: Stops,
     /// How tokens are chosen.
     pub sampling: SamplingSettings,
+    /// Answers to generate.
+    pub choices: usize,
     /// Alternatives that are told of each token beside its logprob.
     pub logprobs: Option<usize>,
     /// Positions the sequence gets memory for.
@@ -38,6 +45,8 @@ pub(super) struct Request {
 enum Given {
     Text(String),
     Ids(GivenIds),
+    /// Only what a saved conversation holds.
+    Nothing,
 }
 
 impl Request {
@@ -47,9 +56,13 @@ impl Request {
     ///
     /// The first thing that cannot be done as asked.
     pub(super) fn resolve(args: &GenerateArgs) -> Result<Self, CliError> {
-        let sampling = sampling::settings(&args.generation);
+        let sampling = sampling::settings(&args.generation.sampling, &args.generation.shaping);
         sampling.validate()?;
-        let given = Given::read(&args.prompt)?;
+        let load_state = args.answer.load_state.as_deref();
+        let given = match Given::read(&args.prompt) {
+            Err(CliError::NoPrompt) if load_state.is_some() => Given::Nothing,
+            other => other?,
+        };
         let common = SetupArgs {
             model: &args.model,
             memory: &args.memory,
@@ -59,8 +72,15 @@ impl Request {
         };
         let setup = Setup::open(common, SettingValues::default())?;
         let vocab_size = setup.checkpoint.config().vocab_size;
-        let tokenizer = setup.tokenizer.as_ref();
-        let prompt_ids = given.encode(tokenizer, &setup.model_dir, vocab_size)?;
+        let tokenizer = setup.tokenizer.as_deref();
+        let new_ids = given.encode(tokenizer, &setup.model_dir, vocab_size)?;
+        let binding = setup.state_binding();
+        let loaded = load_state.map(|path| Loaded::open(path, &binding, vocab_size));
+        let loaded = loaded.transpose()?;
+        let (prompt_ids, output_len) = match &loaded {
+            Some(loaded) => loaded.ids(&new_ids)?,
+            None => (new_ids, 0),
+        };
         sampling.check_vocabulary(vocab_size)?;
         let gen_count = gen_count(&args.generation);
         let context_positions = positions(args, &setup.settings, &prompt_ids, gen_count)?;
@@ -69,7 +89,7 @@ impl Request {
         } else {
             setup.stop_ids()
         };
-        let stops = sampling::stops(&args.generation, &setup, eos)?;
+        let stops = sampling::stops(&args.generation.shaping, &setup, eos)?;
         Ok(Self {
             notes: [
                 sampling::notes(args, &sampling, gen_count),
@@ -77,10 +97,13 @@ impl Request {
             ]
             .concat(),
             setup,
+            loaded,
             prompt_ids,
+            output_len,
             gen_count,
             stops,
             sampling,
+            choices: args.answer.choices.map_or(1, size),
             logprobs: args.generation.shaping.logprobs.map(size),
             context_positions,
         })
@@ -106,6 +129,7 @@ impl Given {
         vocab_size: usize,
     ) -> Result<Vec<u32>, CliError> {
         let ids = match (self, tokenizer) {
+            (Self::Nothing, _) => return Ok(Vec::new()),
             (Self::Ids(given), _) => given.check(vocab_size)?,
             (Self::Text(text), Some(tokenizer)) => tokenizer.encode(text, Mode::Content),
             (Self::Text(_), None) => {

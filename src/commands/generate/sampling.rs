@@ -2,24 +2,24 @@
 
 use k3_runtime::SamplingSettings;
 
-use crate::cli::args::{GenerateArgs, GenerationArgs};
+use crate::cli::args::{GenerateArgs, SamplingArgs};
+use crate::cli::sampling::ShapingArgs;
 use crate::commands::running::setup::{self, Setup};
 use crate::error::CliError;
 use crate::inputs::IdsError;
 
 /// What ends generation besides its length.
 #[derive(Debug)]
-pub(super) struct Stops {
+pub(crate) struct Stops {
     /// Ids after which it ends.
     pub ids: Vec<u32>,
     /// Text before which it ends.
     pub strings: Vec<String>,
 }
 
-/// The settings that `args` ask for.
-pub(super) fn settings(args: &GenerationArgs) -> SamplingSettings {
-    let base = setup::sampling(&args.sampling);
-    let shaping = &args.shaping;
+/// The settings that `sampling` and `shaping` ask for.
+pub(crate) fn settings(sampling: &SamplingArgs, shaping: &ShapingArgs) -> SamplingSettings {
+    let base = setup::sampling(sampling);
     let biases = shaping.logit_bias.iter();
     let mut logit_bias: Vec<_> = biases.map(|bias| (bias.id, bias.value)).collect();
     logit_bias.sort_by_key(|(id, _)| *id);
@@ -38,12 +38,12 @@ pub(super) fn settings(args: &GenerationArgs) -> SamplingSettings {
 /// # Errors
 ///
 /// An id that the model does not have, text without a vocabulary.
-pub(super) fn stops(
-    args: &GenerationArgs,
+pub(crate) fn stops(
+    shaping: &ShapingArgs,
     setup: &Setup,
     eos: Vec<u32>,
 ) -> Result<Stops, CliError> {
-    let strings = args.shaping.stop.clone();
+    let strings = shaping.stop.clone();
     if setup.tokenizer.is_none() && !strings.is_empty() {
         return Err(CliError::NoVocabulary {
             path: setup.model_dir.clone(),
@@ -52,7 +52,7 @@ pub(super) fn stops(
         });
     }
     let vocab_size = setup.checkpoint.config().vocab_size;
-    let given = &args.shaping.stop_id;
+    let given = &shaping.stop_id;
     let is_known = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
     if let Some(index) = given.iter().position(|id| !is_known(id)) {
         return Err(IdsError::OutOfRange {
@@ -90,6 +90,12 @@ pub(super) fn notes(
             "{at_random}: no effect at temperature 0, which takes the likeliest token"
         ));
     }
+    let several = args.answer.choices.is_some_and(|choices| choices > 1);
+    if several && gen_count > 0 && sampling.temperature == 0.0 {
+        notes.push(
+            "--choices: all answers are the same at temperature 0; raise --temperature".to_owned(),
+        );
+    }
     let shaping = &generation.shaping;
     let of_tokens = given(&[
         ("--repetition-penalty", shaping.repetition_penalty.is_some()),
@@ -99,6 +105,7 @@ pub(super) fn notes(
         ("--stop", !shaping.stop.is_empty()),
         ("--stop-id", !shaping.stop_id.is_empty()),
         ("--logprobs", shaping.logprobs.is_some()),
+        ("--choices", several),
     ]);
     let is_reported = args.output.json || args.output.out.is_some();
     if gen_count == 0 && !of_tokens.is_empty() {

@@ -6,24 +6,32 @@ use std::time::Instant;
 use k3_kernels::argmax;
 use k3_models::kimi_k3::KimiK3;
 use k3_runtime::report::{
-    CountsReport, PrefixReport, StopReason, TeacherForcedReport, TimingReport,
+    ChoiceReport, CountsReport, PrefixReport, StateReport, StopReason, TeacherForcedReport,
+    TimingReport,
 };
-use k3_runtime::scheduler::{Ended, Event, FinishReason, PromptRows, StepReport, Update};
-use k3_runtime::{GenerateRequest, RunError, Scheduler, TokenLogprobs, logprobs};
+use k3_runtime::scheduler::{
+    Choice, Ended, Event, FinishReason, PromptRows, RequestId, StepReport, Update,
+};
+use k3_runtime::{Cancel, GenerateRequest, RunError, Scheduler, TokenLogprobs};
 
-use super::outputs::Outputs;
+use super::answer::{Answer, show_heading, show_others};
+use super::outputs::{Outputs, Saved};
 use super::request::Request;
-use super::stream::TokenStream;
 use super::summary;
 use crate::cli::args::GenerateArgs;
 use crate::commands::running::live::Live;
+use crate::commands::running::stopping::stop_watch;
 use crate::commands::running::streaming::{Reads, sweep_report};
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 use crate::render::progress::Progress;
 use crate::stdout::Stdout;
 
 /// Disagreements that a report lists.
 const DISAGREEMENTS_MAX: usize = 100;
+
+/// Said when nothing could be saved.
+const NOT_SAVED: &str = "--save-state: nothing was saved, as no sweep came to its end; a file that \
+                         was there is as it was";
 
 /// One run in progress.
 pub(super) struct Generation<'a, S: Reads> {
@@ -31,9 +39,13 @@ pub(super) struct Generation<'a, S: Reads> {
     args: &'a GenerateArgs,
     scheduler: Scheduler<'a, KimiK3, S>,
     outputs: Outputs,
-    stream: TokenStream<'a>,
-    generated_ids: Vec<u32>,
-    logprobs: Option<Vec<TokenLogprobs>>,
+    answers: Vec<Answer<'a>>,
+    /// The request at hand.
+    submitted: Option<RequestId>,
+    /// What the first answer that failed failed for.
+    failure: Option<Arc<RunError>>,
+    /// Asks for an end between two sweeps.
+    cancel: &'a Cancel,
     timing: TimingReport,
     teacher_forced: Option<TeacherForcedReport>,
     /// What others see of the run.
@@ -57,12 +69,8 @@ struct PromptProgress {
 /// A run that has ended.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// Ids generated.
-    pub generated_ids: Vec<u32>,
-    /// Their text, where there is a vocabulary.
-    pub text: Option<String>,
-    /// How likely they were, where it was asked for.
-    pub logprobs: Option<Vec<TokenLogprobs>>,
+    /// The answers, at least one.
+    pub answers: Vec<ChoiceReport>,
     /// Why it ended.
     pub stop: StopReason,
     /// What ended it, if it failed.
@@ -73,6 +81,8 @@ pub(super) struct Done {
     pub timing: TimingReport,
     /// The prefix cache, where there is one.
     pub prefix_cache: Option<PrefixReport>,
+    /// The conversation that was saved.
+    pub saved_state: Option<StateReport>,
     /// Teacher forcing, where asked for.
     pub teacher_forced: Option<TeacherForcedReport>,
     /// (layer, expert) of all sweeps that finished.
@@ -87,12 +97,11 @@ pub(super) struct Done {
 
 impl<'a, S: Reads> Generation<'a, S> {
     pub(super) fn new(
-        request: &'a Request,
-        args: &'a GenerateArgs,
+        (request, args): (&'a Request, &'a GenerateArgs),
         scheduler: Scheduler<'a, KimiK3, S>,
         outputs: Outputs,
-        stream: TokenStream<'a>,
-        live: Live,
+        answers: Vec<Answer<'a>>,
+        (live, cancel): (Live, &'a Cancel),
     ) -> Self {
         let prompt_len = request.prompt_ids.len();
         let quiet = args.output.quiet || request.setup.chunk_positions >= prompt_len;
@@ -101,9 +110,10 @@ impl<'a, S: Reads> Generation<'a, S> {
             args,
             scheduler,
             outputs,
-            stream,
-            generated_ids: Vec::new(),
-            logprobs: request.logprobs.map(|_| Vec::new()),
+            answers,
+            submitted: None,
+            failure: None,
+            cancel,
             timing: TimingReport::default(),
             teacher_forced: args.generation.tf_check.then(|| TeacherForcedReport {
                 compared: 0,
@@ -135,15 +145,26 @@ impl<'a, S: Reads> Generation<'a, S> {
             return stop;
         }
         // The text that is there is complete also where an error ended it.
-        let finished = self.stream.finish();
+        let finished = self.finish_texts();
         let finished = self.closed(finished);
         let stop = stop?;
         finished?;
         Ok(match stop {
-            // Bytes that never became a character may complete a stop string.
-            StopReason::Length if self.stream.is_stopped() => StopReason::StopString,
+            // The end of its text may have told more.
+            StopReason::Length => self.answers[0].stop().unwrap_or(stop),
             other => other,
         })
+    }
+
+    fn finish_texts(&mut self) -> Result<(), CliError> {
+        for answer in &mut self.answers {
+            answer.finish()?;
+        }
+        let is_shown = !self.args.output.json && self.request.gen_count > 0;
+        if !is_shown || self.output_closed {
+            return Ok(());
+        }
+        show_others(&self.answers)
     }
 
     fn generate(&mut self) -> Result<StopReason, CliError> {
@@ -153,10 +174,11 @@ impl<'a, S: Reads> Generation<'a, S> {
         }
         loop {
             // Everything so far is the prompt of the next token.
-            let prompt = [&self.request.prompt_ids[..], &self.generated_ids].concat();
-            let due = count.min(self.generated_ids.len() + 1) - self.generated_ids.len();
+            let generated_ids = self.answers[0].ids();
+            let prompt = [&self.request.prompt_ids[..], generated_ids].concat();
+            let due = count.min(generated_ids.len() + 1) - generated_ids.len();
             match self.answer(prompt, due)? {
-                StopReason::Length if self.generated_ids.len() < count => {}
+                StopReason::Length if self.answers[0].ids().len() < count => {}
                 stop => return Ok(stop),
             }
         }
@@ -164,24 +186,37 @@ impl<'a, S: Reads> Generation<'a, S> {
 
     /// Continues `prompt_ids` by `gen_count` tokens, sweep by sweep.
     fn answer(&mut self, prompt_ids: Vec<u32>, gen_count: usize) -> Result<StopReason, CliError> {
-        let output = &self.args.output;
+        let (request, output) = (self.request, &self.args.output);
         let is_first = self.prompt.is_some();
+        let (tokenizer, stops) = (request.setup.tokenizer.as_ref(), &request.stops.strings);
+        let choices = (0..).zip(&self.answers).map(|(index, answer)| Choice {
+            index,
+            watch: stop_watch(tokenizer, stops, answer.ids()),
+        });
         let submitted = self.scheduler.submit(GenerateRequest {
-            stop_ids: self.request.stops.ids.clone(),
-            token_rows: self.request.logprobs.is_some(),
-            output_len: prompt_ids.len() - self.request.prompt_ids.len(),
+            choices: choices.collect(),
+            from: request.loaded.as_ref().map(|one| Arc::clone(&one.file)),
+            stop_ids: request.stops.ids.clone(),
+            logprobs: request.logprobs,
+            output_len: request.output_len + prompt_ids.len() - request.prompt_ids.len(),
             prompt_rows: match self.teacher_forced {
                 _ if !is_first => PromptRows::None,
                 None if !output.all_positions => PromptRows::Last,
                 _ => PromptRows::All,
             },
-            ..GenerateRequest::new(prompt_ids, gen_count, self.request.sampling.clone())
+            ..GenerateRequest::new(prompt_ids, gen_count, request.sampling.clone())
         });
-        submitted.expect("the request fits what was planned for it");
+        let submitted = submitted.expect("the request fits what was planned for it");
+        self.submitted = Some(submitted);
+        self.answers.iter_mut().for_each(Answer::resume);
         let mut events = Vec::new();
         loop {
+            let cancelled = || Err(RunError::Cancelled);
             let started = Instant::now();
-            let step = self.scheduler.step(&mut events);
+            let step = match self.cancel.is_requested() {
+                true => cancelled(),
+                false => self.scheduler.step(&mut events),
+            };
             let seconds = started.elapsed().as_secs_f64();
             let step = match step {
                 Err(RunError::Cancelled) if self.prompt.is_none() => {
@@ -218,58 +253,63 @@ impl<'a, S: Reads> Generation<'a, S> {
                     first_position,
                     rows,
                 } => self.take_prompt_rows(first_position, &rows),
-                Update::Token { id, row, .. } => {
+                Update::Token { id, logprobs, .. } => {
                     self.end_prompt()?;
-                    if let Some(stop) = self.take_token(id, row, share)? {
-                        return Ok(Some(stop));
+                    if self.take_token(event.choice, id, logprobs, share)? {
+                        return Ok(Some(StopReason::Interrupted));
                     }
                 }
-                Update::Ended(ended) => return self.end(ended).map(Some),
+                Update::Ended(ended) => self.end(event.choice, ended)?,
             }
         }
-        Ok(None)
-    }
-
-    /// Files and shows a token, which has `row` behind it where that was asked
-    /// for: why the run is over, if it is.
-    fn take_token(
-        &mut self,
-        id: u32,
-        row: Option<Vec<f32>>,
-        seconds: f64,
-    ) -> Result<Option<StopReason>, CliError> {
-        let asked = (&mut self.logprobs, self.request.logprobs, row);
-        if let (Some(list), Some(top_n), Some(row)) = asked {
-            let drawn = logprobs(&row, top_n)?.of_drawn(id);
-            list.push(drawn.expect("a drawn id has a logit"));
+        if self.answers.iter().any(|answer| answer.stop().is_none()) {
+            return Ok(None);
         }
-        self.generated_ids.push(id);
-        self.timing.token_seconds.push(seconds);
-        self.live.token(seconds);
-        let shown = self.stream.push(id);
-        if self.closed(shown)? {
-            return Ok(Some(StopReason::Interrupted));
-        }
-        Ok(self.stream.is_stopped().then_some(StopReason::StopString))
-    }
-
-    fn end(&mut self, ended: Ended) -> Result<StopReason, CliError> {
-        match ended.reason {
-            FinishReason::Length if self.request.gen_count == 0 => {
-                self.end_prompt()?;
-                Ok(StopReason::Nothing)
-            }
-            FinishReason::Length => Ok(StopReason::Length),
-            FinishReason::StopId | FinishReason::Watch => Ok(StopReason::Stop),
-            FinishReason::Cancelled | FinishReason::Deadline => Ok(StopReason::Interrupted),
-            FinishReason::Failed => {
-                let error = ended.error.and_then(Arc::into_inner);
-                match error.expect("a failure has one error, and it is ours") {
+        match self.failure.take() {
+            None => Ok(self.answers[0].stop()),
+            Some(failure) => {
+                let error = Arc::into_inner(failure);
+                match error.expect("all that is left of it is ours") {
                     RunError::Sample(error) => Err(error.into()),
                     error => Err(error.into()),
                 }
             }
         }
+    }
+
+    /// Files and shows a token, with how likely it was where that was asked for.
+    /// Whether nobody reads it any more.
+    fn take_token(
+        &mut self,
+        choice: u32,
+        id: u32,
+        logprobs: Option<TokenLogprobs>,
+        seconds: f64,
+    ) -> Result<bool, CliError> {
+        self.timing.token_seconds.push(seconds);
+        self.live.token(seconds);
+        let shown = self.answers[choice as usize].take(id, logprobs);
+        self.closed(shown)
+    }
+
+    fn end(&mut self, choice: u32, ended: Ended) -> Result<(), CliError> {
+        let stop = match ended.reason {
+            FinishReason::Length if self.request.gen_count == 0 => {
+                self.end_prompt()?;
+                StopReason::Nothing
+            }
+            FinishReason::Length => StopReason::Length,
+            FinishReason::StopId => StopReason::Stop,
+            FinishReason::Watch => StopReason::StopString,
+            FinishReason::Cancelled | FinishReason::Deadline => StopReason::Interrupted,
+            FinishReason::Failed => StopReason::Failed,
+        };
+        let error = ended.error.as_deref().map(|error| chain(error));
+        self.answers[choice as usize].end(stop, error);
+        if self.failure.is_none() {
+            self.failure = ended.error;
+        }
+        Ok(())
     }
 
     /// So much of the prompt need not be read.
@@ -307,6 +347,11 @@ impl<'a, S: Reads> Generation<'a, S> {
         self.trace_len = self.scheduler.trace().map_or(0, <[_]>::len);
         self.timing.prefill_seconds = prompt.started.elapsed().as_secs_f64();
         self.live.prefilled(self.timing.prefill_seconds);
+        let is_shown = !self.args.output.json && self.request.gen_count > 0;
+        if self.answers.len() > 1 && is_shown {
+            let shown = show_heading(0, self.answers.len());
+            self.closed(shown)?;
+        }
         if let (Some(report), false) = (&self.teacher_forced, self.args.output.json) {
             let shown = Stdout.write(summary::teacher_forced(report).as_bytes());
             self.closed(shown)?;
@@ -364,12 +409,26 @@ impl<'a, S: Reads> Generation<'a, S> {
             .unwrap_or_default();
         trace.truncate(self.trace_len);
         let mut notes = self.request.notes.clone();
-        notes.extend(self.stream.note());
+        notes.extend(self.answers.iter().filter_map(Answer::note));
+        let saved = self.outputs.save_state(
+            self.submitted
+                .and_then(|request| self.scheduler.conversation(request, 0)),
+        );
+        let saved_state = match saved {
+            Some(Saved::State(report)) => Some(report),
+            Some(Saved::Nothing) => {
+                notes.push(NOT_SAVED.to_owned());
+                None
+            }
+            None => None,
+        };
         notes.extend(self.scheduler.prefix_notes());
         Done {
-            text: self.stream.text().map(str::to_owned),
-            logprobs: self.logprobs,
-            generated_ids: self.generated_ids,
+            saved_state,
+            answers: (0..)
+                .zip(self.answers)
+                .map(|(choice, answer)| answer.report(choice, stop))
+                .collect(),
             stop,
             error,
             counts: self.scheduler.counts().into(),

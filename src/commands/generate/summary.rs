@@ -12,6 +12,7 @@ use k3_runtime::report::{
 };
 
 use super::Run;
+use super::state::Loaded;
 use super::steps::Done;
 use crate::cli::args::GenerateArgs;
 use crate::error::chain;
@@ -27,6 +28,7 @@ pub(super) fn report(
     (trunk, streaming): (Option<TrunkReport>, Option<StreamingReport>),
 ) -> RunReport {
     let (request, args) = (run.request, run.args);
+    let first = &done.answers[0];
     RunReport {
         report_version: REPORT_VERSION,
         k3_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -52,9 +54,10 @@ pub(super) fn report(
         },
         sampling: request.sampling.clone(),
         prompt_ids: request.prompt_ids.clone(),
-        generated_ids: done.generated_ids.clone(),
-        generated_text: done.text.clone(),
-        logprobs: done.logprobs.clone(),
+        generated_ids: first.generated_ids.clone(),
+        generated_text: first.generated_text.clone(),
+        logprobs: first.logprobs.clone(),
+        choices: (done.answers.len() > 1).then(|| done.answers.clone()),
         stop_reason: done.stop,
         error: done.error.as_ref().map(|error| chain(error)),
         counts: done.counts,
@@ -62,6 +65,8 @@ pub(super) fn report(
         trunk,
         streaming,
         prefix_cache: done.prefix_cache.clone(),
+        loaded_state: request.loaded.as_ref().map(Loaded::report),
+        saved_state: done.saved_state.clone(),
         teacher_forced: done.teacher_forced.clone(),
         notes: done.notes.clone(),
     }

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use k3_config::MemoryRequest;
 
 use crate::cli::args::{
-    ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PlacementArgs, PrefixArgs,
-    PromptArgs, SamplingArgs,
+    AnswerArgs, ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PlacementArgs,
+    PrefixArgs, PromptArgs, SamplingArgs,
 };
 use crate::cli::memory::{MemoryArgs, ReadingArgs};
 use crate::cli::metrics::MetricsArgs;
@@ -22,6 +22,8 @@ pub(super) fn argv(args: &GenerateArgs) -> Vec<OsString> {
         model,
         prompt: PromptArgs { .. },
         generation,
+        // A ladder has one answer and begins anew.
+        answer: AnswerArgs { .. },
         memory,
         reading,
         execution,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`setup`] | everything about a run but its prompts, checked |
 //! | [`streaming`] | the plan and the actors of a run that reads as it goes |
+//! | [`stopping`] | strings that end an answer |
 //! | [`ceiling`] | how fast the disk could be read |
 //! | [`live`], [`figures`], [`exposed`] | what the run has done so far, for its report and for metrics |
 
@@ -13,4 +14,5 @@ pub(crate) mod exposed;
 pub(crate) mod figures;
 pub(crate) mod live;
 pub(crate) mod setup;
+pub(crate) mod stopping;
 pub(crate) mod streaming;

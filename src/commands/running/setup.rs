@@ -53,7 +53,7 @@ pub(crate) struct Setup {
     /// Its identity, in hex.
     pub identity: String,
     /// The vocabulary, where there is one.
-    pub tokenizer: Option<Tokenizer>,
+    pub tokenizer: Option<Arc<Tokenizer>>,
     /// Layers to run, or all.
     pub layers: Option<usize>,
     /// Compute threads.
@@ -86,6 +86,7 @@ impl Setup {
         let checkpoint = open_checkpoint(&model_dir, &settings, args.model)?;
         let vocab_size = checkpoint.config().vocab_size;
         let tokenizer = open_vocabulary(settings.tokenizer.as_ref(), &model_dir, vocab_size)?;
+        let tokenizer = tokenizer.map(Arc::new);
         let budget = if args.reading.resident {
             None
         } else {
@@ -143,8 +144,18 @@ impl Setup {
         let Some(directory) = &self.settings.prefix_cache else {
             return Ok(None);
         };
-        let layers = model.layout().layer_count();
-        let binding = SnapshotBinding {
+        let binding = self.state_binding();
+        debug_assert_eq!(binding.layer_count as usize, model.layout().layer_count());
+        let limit = self.settings.prefix_cache_gb.value.0.0;
+        let store = PrefixStore::open(&directory.value, limit, binding)?;
+        Ok(Some(store))
+    }
+
+    /// What a state depends on beside its ids.
+    pub(crate) fn state_binding(&self) -> SnapshotBinding {
+        let all = self.checkpoint.config().num_hidden_layers;
+        let layers = self.layers.map_or(all, |layers| layers.min(all));
+        SnapshotBinding {
             identity: self.checkpoint.identity(),
             numerics_version: NUMERICS_VERSION,
             form: match self.form {
@@ -152,10 +163,7 @@ impl Setup {
                 AttentionForm::Expanded => StateForm::Expanded,
             },
             layer_count: u32::try_from(layers).expect("capped by the config reader"),
-        };
-        let limit = self.settings.prefix_cache_gb.value.0.0;
-        let store = PrefixStore::open(&directory.value, limit, binding)?;
-        Ok(Some(store))
+        }
     }
 
     /// Binds the model, whose resident vectors `read` provides.

@@ -171,7 +171,7 @@ pub(crate) fn plan(
         guesses: session.guesses_max,
         all_logits: session.prompt_logits,
         threads: setup.threads,
-        vocabulary_bytes: planning::vocabulary_bytes(setup.tokenizer.as_ref()),
+        vocabulary_bytes: planning::vocabulary_bytes(setup.tokenizer.as_deref()),
         index_bytes: planning::index_bytes(&setup.checkpoint),
     };
     planning::plan_with_settings(&subject, budget, &setup.settings)

@@ -10,9 +10,9 @@ pub enum SnapshotFault {
     #[error("does not begin with \"k3-snaps\": not a sequence snapshot")]
     Magic,
     /// Another version of the layout.
-    #[error("version {found}, but this program reads version {expected}")]
+    #[error("version {found}, but this program reads versions up to {expected}")]
     Version {
-        /// The version that is read.
+        /// The newest version that is read.
         expected: u32,
         /// The version of the file.
         found: u32,
@@ -32,10 +32,37 @@ pub enum SnapshotFault {
         /// The position found.
         found: u64,
     },
+    /// Ids beyond the state, or an answer, that cannot be.
+    #[error(
+        "{pending} ids beyond a position of {position} and an answer of {answer} ids make no \
+         conversation of at most {SNAPSHOT_POSITIONS_MAX} ids"
+    )]
+    Conversation {
+        /// Ids that the state has consumed.
+        position: u64,
+        /// Ids beyond it.
+        pending: u64,
+        /// Ids of the answer.
+        answer: u64,
+    },
+    /// A conversation where the state of a prefix should be.
+    #[error("a saved conversation, with {pending} ids beyond its state, and not a prefix alone")]
+    NotPlain {
+        /// Ids beyond the state.
+        pending: u64,
+    },
     /// No state has that length.
     #[error("{found} bytes of state, outside 1 to {SNAPSHOT_PAYLOAD_BYTES_MAX}")]
     PayloadBytes {
         /// The length found.
+        found: u64,
+    },
+    /// Fewer bytes than the shortest snapshot has.
+    #[error("{found} bytes, where the shortest sequence snapshot has {expected}")]
+    TooShort {
+        /// Bytes of the shortest.
+        expected: u64,
+        /// Bytes of the file.
         found: u64,
     },
     /// The file is longer or shorter than its header says.

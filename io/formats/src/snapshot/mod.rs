@@ -2,8 +2,10 @@
 //!
 //! The layout is in `docs/formats/snapshot.md`. A snapshot has the token ids that
 //! the state has consumed, so that who finds one compares ids and trusts no hash
-//! of them alone. Its payload is opaque here: a known number of bytes, which are
-//! checked piece by piece before anybody sees them.
+//! of them alone. A conversation's goes on with ids that the state has not consumed
+//! yet: the last token of an answer is drawn, but not computed. The payload is opaque
+//! here: a known number of bytes, which are checked piece by piece before anybody sees
+//! them.
 
 mod fault;
 mod read;
@@ -26,8 +28,12 @@ pub const SNAPSHOT_PAYLOAD_BYTES_MAX: u64 = 1 << 48;
 /// Bytes of the payload that one checksum covers; the last piece may be shorter.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
 
-const MAGIC: [u8; 8] = *b"k3-snaps";
+/// The first bytes of every snapshot.
+pub const SNAPSHOT_MAGIC: [u8; 8] = *b"k3-snaps";
+/// The state after some ids.
 const VERSION: u32 = 1;
+/// The same, with ids that are still to be consumed, or with an answer at the end.
+const VERSION_CONVERSATION: u32 = 2;
 const HEADER_BYTES: usize = 128;
 /// Where the header's own hash begins; what is before it is hashed.
 const HASH_OFFSET: usize = 96;
@@ -106,6 +112,8 @@ impl SnapshotBinding {
 pub struct SnapshotHeader {
     binding: SnapshotBinding,
     position: usize,
+    pending_len: usize,
+    answer_len: usize,
     payload_bytes: u64,
 }
 
@@ -132,7 +140,38 @@ impl SnapshotHeader {
         Ok(Self {
             binding,
             position,
+            pending_len: 0,
+            answer_len: 0,
             payload_bytes,
+        })
+    }
+
+    /// The same, followed by `pending_len` ids that the state has not consumed;
+    /// the last `answer_len` of all ids were generated.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotFault::Conversation`]: more ids than [`SNAPSHOT_POSITIONS_MAX`], or
+    /// an answer of more ids than there are.
+    pub fn of_conversation(
+        self,
+        pending_len: usize,
+        answer_len: usize,
+    ) -> Result<Self, SnapshotFault> {
+        let id_count = self.position.saturating_add(pending_len);
+        if id_count > SNAPSHOT_POSITIONS_MAX || answer_len > id_count {
+            let (pending, answer) = (pending_len as u64, answer_len as u64);
+            let position = self.position as u64;
+            return Err(SnapshotFault::Conversation {
+                position,
+                pending,
+                answer,
+            });
+        }
+        Ok(Self {
+            pending_len,
+            answer_len,
+            ..self
         })
     }
 
@@ -148,6 +187,24 @@ impl SnapshotHeader {
         self.position
     }
 
+    /// Token ids of the file: those of the state, then those that are still to be
+    /// consumed.
+    #[must_use]
+    pub fn id_count(&self) -> usize {
+        self.position + self.pending_len
+    }
+
+    /// How many of the last ids were generated, in one answer.
+    #[must_use]
+    pub fn answer_len(&self) -> usize {
+        self.answer_len
+    }
+
+    /// Whether the file is the state after its ids and nothing more.
+    fn is_plain(&self) -> bool {
+        self.pending_len == 0 && self.answer_len == 0
+    }
+
     /// Bytes of state.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
@@ -161,7 +218,7 @@ impl SnapshotHeader {
     }
 
     fn payload_offset(&self) -> u64 {
-        HEADER_BYTES as u64 + self.position as u64 * 4
+        HEADER_BYTES as u64 + self.id_count() as u64 * 4
     }
 
     fn end_offset(&self) -> u64 {
@@ -172,11 +229,18 @@ impl SnapshotHeader {
     /// The header up to its hash.
     fn to_bytes(self) -> [u8; HASH_OFFSET] {
         let mut bytes = [0; HASH_OFFSET];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[..8].copy_from_slice(&SNAPSHOT_MAGIC);
+        let version = if self.is_plain() {
+            VERSION
+        } else {
+            VERSION_CONVERSATION
+        };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
         bytes[12..56].copy_from_slice(&self.binding.to_bytes());
         bytes[56..64].copy_from_slice(&(self.position as u64).to_le_bytes());
         bytes[64..72].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[72..80].copy_from_slice(&(self.pending_len as u64).to_le_bytes());
+        bytes[80..88].copy_from_slice(&(self.answer_len as u64).to_le_bytes());
         bytes
     }
 

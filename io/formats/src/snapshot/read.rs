@@ -3,9 +3,9 @@
 use std::io::{self, Read};
 
 use super::{
-    CHUNK_HASH_BYTES, END_BYTES, HASH_OFFSET, HEADER_BYTES, IDS_AT_ONCE, MAGIC,
-    SNAPSHOT_CHUNK_BYTES, SnapshotBinding, SnapshotFault, SnapshotHeader, StateForm, VERSION,
-    chunk_hash, header_hasher,
+    CHUNK_HASH_BYTES, END_BYTES, HASH_OFFSET, HEADER_BYTES, IDS_AT_ONCE, SNAPSHOT_CHUNK_BYTES,
+    SNAPSHOT_MAGIC, SnapshotBinding, SnapshotFault, SnapshotHeader, StateForm, VERSION,
+    VERSION_CONVERSATION, chunk_hash, header_hasher,
 };
 use crate::error::FormatError;
 use crate::identity::Identity;
@@ -19,7 +19,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Checks a snapshot of whatever ids, and returns them.
+    /// Checks a snapshot of whatever ids, and returns them all: also those that the
+    /// state has not consumed.
     ///
     /// # Errors
     ///
@@ -38,7 +39,8 @@ impl Snapshot {
         Ok((snapshot, tokens))
     }
 
-    /// Checks a snapshot that should have consumed exactly `tokens`.
+    /// Checks a snapshot that should have consumed exactly `tokens`, and hold nothing
+    /// else.
     ///
     /// # Errors
     ///
@@ -64,6 +66,13 @@ impl Snapshot {
             }
             seen += ids.len();
         })?;
+        let header = snapshot.header;
+        if !header.is_plain() {
+            let fault = SnapshotFault::NotPlain {
+                pending: (header.id_count() - header.position()) as u64,
+            };
+            return Err(fault_at(file, 8, fault));
+        }
         if seen != tokens.len() {
             let (expected, found) = (tokens.len() as u64, seen as u64);
             return Err(fault_at(
@@ -111,14 +120,13 @@ impl Snapshot {
     ) -> Result<Self, FormatError> {
         let mut bytes = [0; HEADER_BYTES];
         if file.len_bytes() < (HEADER_BYTES + END_BYTES) as u64 {
-            let (expected, found) = ((HEADER_BYTES + END_BYTES) as u64, file.len_bytes());
-            return Err(fault_at(file, 0, SnapshotFault::Length { expected, found }));
+            return Err(too_short(file));
         }
         file.read_exact_at(0, &mut bytes)?;
         let header = parse(file, &bytes)?;
         let (head, stated) = bytes.split_at(HASH_OFFSET);
         let mut hasher = header_hasher(head.try_into().expect("split there"));
-        let mut left = header.position();
+        let mut left = header.id_count();
         let mut offset = HEADER_BYTES as u64;
         let mut encoded = vec![0; 4 * left.min(IDS_AT_ONCE)];
         let mut ids = Vec::with_capacity(left.min(IDS_AT_ONCE));
@@ -233,19 +241,42 @@ impl Read for SnapshotPayload<'_> {
     }
 }
 
+/// Not even a header and an end: another file, or one that was cut off.
+fn too_short(file: &dyn ReadAt) -> FormatError {
+    let mut bytes = SNAPSHOT_MAGIC;
+    let found = file.len_bytes();
+    let len = usize::try_from(found).map_or(bytes.len(), |len| len.min(bytes.len()));
+    if let Err(error) = file.read_exact_at(0, &mut bytes[..len]) {
+        return error;
+    }
+    let expected = (HEADER_BYTES + END_BYTES) as u64;
+    let fault = match len > 0 && bytes == SNAPSHOT_MAGIC {
+        true => SnapshotFault::TooShort { expected, found },
+        false => SnapshotFault::Magic,
+    };
+    fault_at(file, 0, fault)
+}
+
 /// The header's fields, where they can be those of this file.
 fn parse(file: &dyn ReadAt, bytes: &[u8; HEADER_BYTES]) -> Result<SnapshotHeader, FormatError> {
     let fault = |offset, fault| Err(fault_at(file, offset, fault));
-    if bytes[..8] != MAGIC {
+    if bytes[..8] != SNAPSHOT_MAGIC {
         return fault(0, SnapshotFault::Magic);
     }
     let found = u32_at(bytes, 8);
-    if found != VERSION {
-        let expected = VERSION;
-        return fault(8, SnapshotFault::Version { expected, found });
-    }
-    if bytes[72..HASH_OFFSET].iter().any(|byte| *byte != 0) {
-        return fault(72, SnapshotFault::Reserved);
+    let zero_offset = match found {
+        VERSION => 72,
+        VERSION_CONVERSATION => 88,
+        _ => {
+            let expected = VERSION_CONVERSATION;
+            return fault(8, SnapshotFault::Version { expected, found });
+        }
+    };
+    if bytes[zero_offset..HASH_OFFSET]
+        .iter()
+        .any(|byte| *byte != 0)
+    {
+        return fault(zero_offset as u64, SnapshotFault::Reserved);
     }
     let code = u32_at(bytes, 48);
     let Some(form) = StateForm::of_code(code) else {
@@ -262,9 +293,31 @@ fn parse(file: &dyn ReadAt, bytes: &[u8; HEADER_BYTES]) -> Result<SnapshotHeader
         let is_position = matches!(fault, SnapshotFault::Position { .. });
         fault_at(file, if is_position { 56 } else { 64 }, fault)
     })?;
+    let header = match found {
+        VERSION => header,
+        _ => conversation(header, bytes).map_err(|fault| fault_at(file, 72, fault))?,
+    };
     let (expected, found) = (header.file_bytes(), file.len_bytes());
     if expected != found {
         return fault(56, SnapshotFault::Length { expected, found });
+    }
+    Ok(header)
+}
+
+/// The rest of a conversation's header; one that has no more than a plain snapshot
+/// would be written as such.
+fn conversation(
+    header: SnapshotHeader,
+    bytes: &[u8; HEADER_BYTES],
+) -> Result<SnapshotHeader, SnapshotFault> {
+    let size = |at| usize::try_from(u64_at(bytes, at)).unwrap_or(usize::MAX);
+    let header = header.of_conversation(size(72), size(80))?;
+    if header.is_plain() {
+        return Err(SnapshotFault::Conversation {
+            position: header.position() as u64,
+            pending: 0,
+            answer: 0,
+        });
     }
     Ok(header)
 }

@@ -96,6 +96,59 @@ fn the_bytes_are_those_of_the_page() {
     assert_eq!(written(&[1, 0x2_800a], b"state"), expected);
 }
 
+/// A conversation of 3 ids: the state has consumed 2, the last 2 are an answer.
+fn conversation() -> Vec<u8> {
+    let header = SnapshotHeader::new(BINDING, 2, 5).unwrap();
+    let header = header.of_conversation(1, 2).unwrap();
+    let mut writer = SnapshotWriter::new(Vec::new(), header, &[4, 5, 6]).unwrap();
+    writer.write_all(b"state").unwrap();
+    writer.finish().unwrap()
+}
+
+#[test]
+fn a_conversation_has_ids_beyond_its_state() {
+    let bytes = conversation();
+    assert_eq!(read(bytes.clone(), b"state").unwrap(), [4, 5, 6]);
+    assert_eq!(bytes[8], 2);
+    assert_eq!(bytes[56], 2);
+    assert_eq!(bytes[72..96], [&[1][..], &[0; 7], &[2], &[0; 15]].concat());
+    assert_eq!(bytes.len(), 144 + 4 * 3 + 5 + 16);
+    let file = MemoryFile::new("s", bytes.clone());
+    let (snapshot, _) = Snapshot::open(&file, &BINDING).unwrap();
+    let header = snapshot.header();
+    let counts = (header.position(), header.id_count(), header.answer_len());
+    assert_eq!(counts, (2, 3, 2));
+    // No prefix of anything.
+    let error = Snapshot::open_of(&file, &BINDING, &[4, 5, 6]).unwrap_err();
+    let says = error.to_string();
+    assert!(
+        says.contains("offset 8: a saved conversation, with 1 ids beyond"),
+        "{says}"
+    );
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1;
+        fault_of(flipped, b"state");
+        fault_of(bytes[..at].to_vec(), b"state");
+    }
+    let check = |at: usize, value: &[u8], place: u64, says: &str| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + value.len()].copy_from_slice(value);
+        let (offset, fault) = fault_of(bytes, b"state");
+        assert!(fault.to_string().contains(says), "{says}: {fault}");
+        assert_eq!(offset, place, "{says}");
+    };
+    check(72, &[0xff; 8], 72, "18446744073709551615 ids beyond");
+    check(80, &[4], 72, "an answer of 4 ids");
+    check(88, &[1], 88, "reserved");
+    check(72, &[2], 56, "describes a file");
+    let plain = SnapshotHeader::new(BINDING, SNAPSHOT_POSITIONS_MAX, 5).unwrap();
+    plain.of_conversation(1, 0).unwrap_err();
+    plain
+        .of_conversation(0, SNAPSHOT_POSITIONS_MAX + 1)
+        .unwrap_err();
+}
+
 #[test]
 fn every_flipped_byte_every_length_and_an_appended_byte_are_refused() {
     let payload = payload(200);
@@ -108,7 +161,14 @@ fn every_flipped_byte_every_length_and_an_appended_byte_are_refused() {
         }
     }
     for length in 0..bytes.len() {
-        fault_of(bytes[..length].to_vec(), &payload);
+        let (offset, fault) = fault_of(bytes[..length].to_vec(), &payload);
+        let (place, says) = match length {
+            0 => (0, "not a sequence snapshot"),
+            1..144 => (0, "where the shortest sequence snapshot has 144"),
+            _ => (56, "the header describes a file of"),
+        };
+        assert!(fault.to_string().contains(says), "{length}: {fault}");
+        assert_eq!(offset, place, "{length}");
     }
     let mut longer = bytes;
     longer.push(0);
@@ -126,7 +186,13 @@ fn each_fault_has_its_place() {
         assert_eq!(offset, place, "{says}");
     };
     check(0, b"k3-mnfst", 0, "not a sequence snapshot");
-    check(8, &[2], 8, "version 2, but this program reads version 1");
+    check(
+        8,
+        &[3],
+        8,
+        "version 3, but this program reads versions up to 2",
+    );
+    check(8, &[2], 72, "0 ids beyond a position of 3");
     check(12, &[2], 96, "hash of header and token ids");
     check(48, &[2], 48, "form of attention 2");
     check(56, &[0], 56, "position 0");
@@ -165,7 +231,10 @@ fn another_binding_is_refused_by_name() {
     );
     let says = other(|binding| binding.layer_count = 4);
     assert!(says.contains("layer count 3, but this run has 4"), "{says}");
-    assert!(says.contains("remove it"), "{says}");
+    assert!(
+        says.contains("with this checkpoint and these settings"),
+        "{says}"
+    );
 }
 
 #[test]
@@ -235,7 +304,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let mut framed = MAGIC.to_vec();
+        let mut framed = SNAPSHOT_MAGIC.to_vec();
         framed.extend_from_slice(&VERSION.to_le_bytes());
         framed.extend_from_slice(&bytes);
         for bytes in [bytes, framed] {

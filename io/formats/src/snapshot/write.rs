@@ -27,9 +27,10 @@ impl<W: Write> SnapshotWriter<W> {
     ///
     /// # Panics
     ///
-    /// When `tokens` are not as many as the header says.
+    /// When `tokens`, those that are still to be consumed included, are not as many as
+    /// the header says.
     pub fn new(mut out: W, header: SnapshotHeader, tokens: &[u32]) -> io::Result<Self> {
-        assert_eq!(tokens.len(), header.position(), "one id per position");
+        assert_eq!(tokens.len(), header.id_count(), "as announced");
         let head = header.to_bytes();
         let mut hasher = header_hasher(&head);
         let mut encoded = Vec::with_capacity(4 * IDS_AT_ONCE.min(tokens.len()));

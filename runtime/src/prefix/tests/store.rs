@@ -245,6 +245,22 @@ fn a_directory_that_cannot_be_is_an_error_and_files_are_private() {
     assert!(store.take_warnings()[0].contains("cannot list"));
 }
 
+/// Saves a conversation whose last id is its answer.
+fn save_to(
+    path: &Path,
+    tokens: &[u32],
+    position: usize,
+    bytes: u64,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> Result<u64, PrefixError> {
+    let ids = ConversationIds {
+        tokens,
+        position,
+        answer_len: 1,
+    };
+    SnapshotFile::create(path)?.save(&BINDING, ids, bytes, write)
+}
+
 #[test]
 fn one_conversation_goes_to_a_path_and_back() {
     let directory = tempfile::tempdir().unwrap();
@@ -255,11 +271,12 @@ fn one_conversation_goes_to_a_path_and_back() {
     for tokens in [&[1, 2, 3][..], &[1, 2, 3, 4]] {
         let bytes = payload.len() as u64;
         let write = |out: &mut dyn io::Write| out.write_all(&payload);
-        let file_bytes = SnapshotFile::save(&path, &BINDING, tokens, bytes, write).unwrap();
+        let file_bytes = save_to(&path, tokens, tokens.len() - 1, bytes, write).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), file_bytes);
         assert_eq!(names(directory.path()), ["talk.k3state"]);
         let file = SnapshotFile::open(&path, &BINDING).unwrap();
         assert_eq!((file.tokens(), file.payload_bytes()), (tokens, bytes));
+        assert_eq!((file.position(), file.answer_len()), (tokens.len() - 1, 1));
         let mut found = Vec::new();
         let read = |from: &mut dyn io::Read| from.read_to_end(&mut found).map(|_| ());
         file.load(read).unwrap();
@@ -267,7 +284,8 @@ fn one_conversation_goes_to_a_path_and_back() {
     }
     // A failure keeps the former one, damage is told and keeps the file.
     let failed = |_: &mut dyn io::Write| Err(io::Error::other("no"));
-    SnapshotFile::save(&path, &BINDING, &[9], 5, failed).unwrap_err();
+    save_to(&path, &[9, 9], 1, 5, failed).unwrap_err();
+    assert_eq!(names(directory.path()), ["talk.k3state"]);
     assert_eq!(
         SnapshotFile::open(&path, &BINDING).unwrap().tokens(),
         [1, 2, 3, 4]

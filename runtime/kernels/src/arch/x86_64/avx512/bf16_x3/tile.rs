@@ -140,6 +140,17 @@ fn load_sums(sums: &[f64; LANES]) -> [__m512d; 2] {
     }
 }
 
+/// What [`load_sums`] loads.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store_sums(lanes: [__m512d; 2], sums: &mut [f64; LANES]) {
+    // SAFETY: the destinations are eight f64 each.
+    unsafe {
+        _mm512_storeu_pd(sums.as_mut_ptr(), lanes[0]);
+        _mm512_storeu_pd(sums[8..].as_mut_ptr(), lanes[1]);
+    }
+}
+
 /// Bytes of a whole group.
 const GROUP_BYTES: usize = GROUP / 8 * 11;
 
@@ -181,16 +192,9 @@ pub(super) unsafe fn eight_rows(
             unsafe { known(at(row, group), dictionary) }
         })
     };
-    let fill_in = |known: [__m512i; 2], escapes: [*const u8; 2]| {
-        let [first, second] = [0, 1].map(|n| {
-            // SAFETY: at or before their end, 64 bytes may be read.
-            let (high, count) = unsafe { with_escapes(known[n], escapes[n], u64::MAX) };
-            (high, escapes[n].wrapping_add(count).min(escapes_end))
-        });
-        ([first.0, second.0], [first.1, second.1])
-    };
-    let mut high;
-    (high, [escapes[0], escapes[1]]) = fill_in(look_up(0, 0), [escapes[0], escapes[1]]);
+    // SAFETY: escapes never pass their end, beyond which 64 bytes may be read.
+    let (mut high, ends) = unsafe { fill_in(look_up(0, 0), [escapes[0], escapes[1]], escapes_end) };
+    [escapes[0], escapes[1]] = ends;
     let mut known_next = look_up(2, 0);
     for group in 0..groups {
         let ahead = panel.ahead(group * GROUP);
@@ -201,7 +205,8 @@ pub(super) unsafe fn eight_rows(
                 prefetch_pair(at($row + 1, group).wrapping_add(ahead));
                 let known_after = look_up($after, $group_after);
                 let ends = [escapes[$next], escapes[$next + 1]];
-                let (high_next, ends) = fill_in(known_next, ends);
+                // SAFETY: as above.
+                let (high_next, ends) = unsafe { fill_in(known_next, ends, escapes_end) };
                 // Beyond the last group, the codes mean nothing.
                 if $next > 0 || group + 1 < groups {
                     [escapes[$next], escapes[$next + 1]] = ends;
@@ -229,12 +234,27 @@ pub(super) unsafe fn eight_rows(
         row.prefetch_escapes();
     }
     for (lanes, sums) in lanes.into_iter().zip(sums) {
-        // SAFETY: the destination is sixteen f64.
-        unsafe {
-            _mm512_storeu_pd(sums.as_mut_ptr(), lanes[0]);
-            _mm512_storeu_pd(sums[8..].as_mut_ptr(), lanes[1]);
-        }
+        store_sums(lanes, sums);
     }
+}
+
+/// The exponents of two rows, and where their next escapes are: at most at `end`.
+///
+/// # Safety
+/// At each of the escapes, 64 bytes must be good for reading.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+unsafe fn fill_in(
+    known: [__m512i; 2],
+    escapes: [*const u8; 2],
+    end: *const u8,
+) -> ([__m512i; 2], [*const u8; 2]) {
+    let [first, second] = [0, 1].map(|n| {
+        // SAFETY: by the function's contract.
+        let (high, count) = unsafe { with_escapes(known[n], escapes[n], u64::MAX) };
+        (high, escapes[n].wrapping_add(count).min(end))
+    });
+    ([first.0, second.0], [first.1, second.1])
 }
 
 /// The same values, of which the compiler knows that they are there before whatever

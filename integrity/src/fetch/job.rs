@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -96,9 +96,7 @@ impl Job {
         address: Address,
         part_bytes: u64,
     ) -> (Self, Option<&'static str>) {
-        let mut journal_path = part.clone().into_os_string();
-        journal_path.push(".journal");
-        let journal_path = PathBuf::from(journal_path);
+        let journal_path = journal_path(&part);
         let (done, reason) = match journal::read(&journal_path, &file) {
             Ok(Some(_)) if !part.exists() => (Done::default(), Some("its unfinished file is gone")),
             Ok(done) => (done.unwrap_or_default(), None),
@@ -372,6 +370,13 @@ impl Job {
         // Without its data it says nothing.
         let _ = fs::remove_file(&self.journal_path);
     }
+}
+
+/// The journal of the unfinished file at `part`.
+pub(super) fn journal_path(part: &Path) -> PathBuf {
+    let mut path = part.as_os_str().to_owned();
+    path.push(".journal");
+    PathBuf::from(path)
 }
 
 fn standing(state: &State, epoch: u32) -> Standing {

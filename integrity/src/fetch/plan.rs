@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 
 use super::FetchSettings;
 use super::finish::content;
-use super::job::Job;
+use super::job::{Job, journal_path};
 use crate::error::IntegrityError;
 use crate::hub::{Hub, HubFile};
 use crate::record::{FetchRecord, RecordedFile};
@@ -131,10 +131,11 @@ impl Directory {
             if !watch.go_on() {
                 return Err(IntegrityError::Interrupted);
             }
+            let part = self.path.join(PARTS_NAME).join(part_name(&file.path));
             if self.is_here(file, settings.recheck, watch)? {
+                forget_unfinished(&part);
                 continue;
             }
-            let part = self.path.join(PARTS_NAME).join(part_name(&file.path));
             let address = hub.file_address(&commit, &file.path);
             let target = self.path.join(&file.path);
             let (job, reason) = Job::new(file.clone(), target, part, address, settings.part_bytes);
@@ -245,6 +246,14 @@ impl Directory {
             let _ = fs::remove_dir(parts);
         }
         let _ = self.lock.unlock();
+    }
+}
+
+/// Removes what a download may have left that ended between giving a file its name
+/// and this. It is of no use: the file is here.
+fn forget_unfinished(part: &Path) {
+    for path in [part.to_owned(), journal_path(part)] {
+        let _ = fs::remove_file(path);
     }
 }
 

@@ -158,6 +158,24 @@ fn a_journal_names_what_is_missing_and_only_that_comes() {
     assert_eq!(contents(dir.path()).len(), 1, "nothing unfinished stays");
 }
 
+/// What a kill leaves between giving a file its name and the end of its download.
+#[test]
+fn what_was_unfinished_of_a_file_that_is_here_goes() {
+    let hub = hub();
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(&hub, dir.path());
+    run(&settings).0.unwrap();
+    for leftover in ["part.journal", "part"] {
+        let parts = dir.path().join(".k3-fetch");
+        std::fs::create_dir(&parts).unwrap();
+        let (name, _) = largest();
+        std::fs::write(parts.join(format!("{name}.{leftover}")), "rest").unwrap();
+        assert_eq!(run(&settings).0.unwrap().fetched_bytes, 0);
+        assert_eq!(contents(dir.path()), published(), "{leftover}");
+        assert!(!parts.exists(), "{leftover}");
+    }
+}
+
 #[test]
 fn another_version_of_an_unfinished_file_begins_anew() {
     let hub = hub();

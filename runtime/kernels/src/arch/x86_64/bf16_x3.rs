@@ -5,7 +5,7 @@
 //! that reads memory is as cheap as there is. Every lane still sees its elements
 //! in ascending order.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::ops::Range;
 
 use super::batch::{Body, Sums};
@@ -20,7 +20,7 @@ const TILES: usize = 8;
 /// Columns of a row that are decoded at a time.
 pub(super) const PART: usize = 256;
 /// Bytes ahead of the current group that a row is prefetched.
-const PREFETCH_BYTES: usize = 1024;
+const PREFETCH_BYTES: usize = 2048;
 
 /// Where a row is being decoded.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ pub(super) fn prefetch_pair(at: *const u8) {
 fn prefetch(at: *const u8) {
     // SAFETY: every x86-64 processor has the instruction, and it may point
     // anywhere.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
 }
 
 /// What an instruction set decodes rows with.

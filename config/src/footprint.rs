@@ -44,6 +44,8 @@ pub struct ModelFootprint {
     pub state_bytes_fixed: u64,
     /// State of one sequence per position of context.
     pub state_bytes_per_position: u64,
+    /// Positions of a page: memory for positions comes in pages.
+    pub state_page_positions: u64,
     /// Activation memory per position of a sweep.
     pub activation_bytes_per_position: u64,
     /// One row of logits.
@@ -73,9 +75,46 @@ impl ModelFootprint {
         self.expert_bytes * u64::from(self.moe_layer_count) * u64::from(self.experts_per_token)
     }
 
-    /// State of one sequence planned for `context_positions` positions.
+    /// State of one sequence planned for `context_positions` positions, in whole
+    /// pages.
     #[must_use]
     pub fn state_bytes(&self, context_positions: u64) -> u64 {
-        self.state_bytes_fixed + self.state_bytes_per_position * context_positions
+        self.state_bytes_fixed + self.page_bytes() * self.page_count(context_positions)
+    }
+
+    /// One page: a few positions of one sequence.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.state_bytes_per_position
+            .saturating_mul(self.state_page_positions)
+    }
+
+    /// Pages that `positions` positions of one sequence take.
+    ///
+    /// # Panics
+    ///
+    /// If a page has no positions.
+    #[must_use]
+    pub fn page_count(&self, positions: u64) -> u64 {
+        positions.div_ceil(self.state_page_positions)
+    }
+
+    /// Pages that `sequences` share, each of at most `context_positions`. By
+    /// default each can reach them beside all others. With `total_positions` they
+    /// have as many together, rounded up to whole pages: never less than one
+    /// context, and never more than all could use.
+    #[must_use]
+    pub fn pool_page_count(
+        &self,
+        sequences: u64,
+        context_positions: u64,
+        total_positions: Option<u64>,
+    ) -> u64 {
+        let each = self.page_count(context_positions);
+        let all = each.saturating_mul(sequences);
+        match total_positions {
+            Some(total) => self.page_count(total).max(each).min(all),
+            None => all,
+        }
     }
 }

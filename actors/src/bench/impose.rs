@@ -42,8 +42,12 @@ impl<M: ModelFamily> ModelFamily for Imposed<'_, M> {
         self.model.vocab_size()
     }
 
-    fn new_state(&self, context_positions: usize) -> M::State {
-        self.model.new_state(context_positions)
+    fn empty_state(&self) -> M::State {
+        self.model.empty_state()
+    }
+
+    fn page_len(&self) -> usize {
+        self.model.page_len()
     }
 
     fn new_workspace(&self, size: WorkspaceSize) -> M::Workspace {

@@ -75,6 +75,7 @@ pub(crate) fn kimi_k3() -> ModelFootprint {
         // 69 layers of 96 matrices of 128 x 128, and three tails of 3 x 12288.
         state_bytes_fixed: 69 * (4 * 96 * 128 * 128 + 4 * 3 * 3 * 12_288),
         state_bytes_per_position: 24 * 4 * 576,
+        state_page_positions: 64,
         activation_bytes_per_position: 1_500_000,
         logit_row_bytes: 4 * 163_840,
     }

@@ -11,6 +11,7 @@ use k3_config::ModelFootprint;
 
 use crate::error::ModelError;
 use crate::ids::{ExpertKey, LayerIndex};
+use crate::pages::{PagePool, PagesShort, pages_for};
 use crate::parallel::Workers;
 use crate::program::{Block, SweepProgram};
 use crate::sweep::Sweep;
@@ -90,8 +91,21 @@ pub trait SequenceState: Send {
     /// Positions consumed so far: the index of the next one.
     fn position(&self) -> usize;
 
-    /// Positions this state has memory for.
+    /// Positions this state has memory for: those it has reserved.
     fn capacity(&self) -> usize;
+
+    /// Takes the pages of `positions` positions from `pool`, beside those it has:
+    /// all it will need, before its first sweep, so that none fails for want of
+    /// memory.
+    ///
+    /// # Errors
+    ///
+    /// Too few are free; nothing has been taken then.
+    fn reserve(&mut self, positions: usize, pool: &mut PagePool) -> Result<(), PagesShort>;
+
+    /// Becomes an empty sequence without pages; `pool`, which they came from, gets
+    /// them back.
+    fn release(&mut self, pool: &mut PagePool);
 
     /// Whether an unfinished sweep has touched the state. Such a state is
     /// refused by [`ModelFamily::begin`] until [`SequenceState::reset`].
@@ -102,7 +116,7 @@ pub trait SequenceState: Send {
     /// [`SequenceState::reset`].
     fn is_held(&self) -> bool;
 
-    /// Back to an empty sequence.
+    /// Back to an empty sequence, which keeps its pages.
     fn reset(&mut self);
 
     /// Becomes the same sequence as `other`, at the same position.
@@ -183,8 +197,27 @@ pub trait ModelFamily: Send + Sync {
     /// Ids below this number have an embedding row.
     fn vocab_size(&self) -> usize;
 
-    /// An empty sequence with memory for `context_positions` positions.
-    fn new_state(&self, context_positions: usize) -> Self::State;
+    /// An empty sequence with all that does not grow with its length, and no
+    /// pages yet.
+    fn empty_state(&self) -> Self::State;
+
+    /// Elements of f32 in one page: what [`PAGE_POSITIONS`](crate::PAGE_POSITIONS)
+    /// positions take in all layers.
+    fn page_len(&self) -> usize;
+
+    /// Pages for sequences of this model, all reserved.
+    fn new_pool(&self, page_count: usize) -> PagePool {
+        PagePool::new(page_count, self.page_len())
+    }
+
+    /// An empty sequence with pages of its own for `context_positions` positions.
+    fn new_state(&self, context_positions: usize) -> Self::State {
+        let mut state = self.empty_state();
+        let mut pool = self.new_pool(pages_for(context_positions));
+        let reserved = state.reserve(context_positions, &mut pool);
+        reserved.expect("a pool of as many pages");
+        state
+    }
 
     /// Buffers for sweeps up to `size`.
     fn new_workspace(&self, size: WorkspaceSize) -> Self::Workspace;

@@ -210,8 +210,10 @@ pub(crate) struct Subject<'a> {
     pub workspace: &'a dyn Fn(&WorkspaceSize) -> u64,
     /// How it is read.
     pub reading: &'a Reading,
-    /// Positions the sequence gets memory for.
+    /// Positions a sequence may reach.
     pub context_positions: usize,
+    /// Positions that all sequences have memory for together.
+    pub context_total: Option<usize>,
     /// Prompt positions of a sweep.
     pub chunk_positions: usize,
     /// Sequences that run at a time.
@@ -268,6 +270,7 @@ fn plan_chunk(
     let chunk_positions = chunk_positions.min(subject.context_positions as u64);
     let inputs = PlanInputs {
         context_positions: subject.context_positions as u64,
+        context_total: subject.context_total.map(|total| total as u64),
         chunk_positions,
         sequences: subject.sequences as u64,
         guesses: subject.guesses as u64,

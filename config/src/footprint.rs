@@ -79,7 +79,8 @@ impl ModelFootprint {
     /// pages.
     #[must_use]
     pub fn state_bytes(&self, context_positions: u64) -> u64 {
-        self.state_bytes_fixed + self.page_bytes() * self.page_count(context_positions)
+        let pages = context_positions.div_ceil(self.state_page_positions);
+        self.state_bytes_fixed + self.page_bytes() * pages
     }
 
     /// One page: a few positions of one sequence.
@@ -88,33 +89,44 @@ impl ModelFootprint {
         self.state_bytes_per_position
             .saturating_mul(self.state_page_positions)
     }
+}
 
-    /// Pages that `positions` positions of one sequence take.
-    ///
-    /// # Panics
-    ///
-    /// If a page has no positions.
-    #[must_use]
-    pub fn page_count(&self, positions: u64) -> u64 {
-        positions.div_ceil(self.state_page_positions)
+/// Pages, of `page_positions` positions each, that `sequences` share, each of at
+/// most `context_positions`. By default each can reach them beside all others.
+/// With `total_positions` they have as many together, in whole pages: never less
+/// than one context, and never more than all could use.
+///
+/// # Panics
+///
+/// If a page has no positions.
+#[must_use]
+pub fn pool_page_count(
+    page_positions: u64,
+    sequences: u64,
+    context_positions: u64,
+    total_positions: Option<u64>,
+) -> u64 {
+    let pages = |positions: u64| positions.div_ceil(page_positions);
+    let each = pages(context_positions);
+    let all = each.saturating_mul(sequences);
+    match total_positions {
+        Some(total) => pages(total).max(each).min(all),
+        None => all,
     }
+}
 
-    /// Pages that `sequences` share, each of at most `context_positions`. By
-    /// default each can reach them beside all others. With `total_positions` they
-    /// have as many together, rounded up to whole pages: never less than one
-    /// context, and never more than all could use.
-    #[must_use]
-    pub fn pool_page_count(
-        &self,
-        sequences: u64,
-        context_positions: u64,
-        total_positions: Option<u64>,
-    ) -> u64 {
-        let each = self.page_count(context_positions);
-        let all = each.saturating_mul(sequences);
-        match total_positions {
-            Some(total) => self.page_count(total).max(each).min(all),
-            None => all,
-        }
+#[cfg(test)]
+mod tests {
+    use super::pool_page_count;
+
+    #[test]
+    fn a_pool_is_between_one_context_and_all_of_them() {
+        let pages = |context, total| pool_page_count(64, 3, context, total);
+        // Each sequence ends in a page of its own.
+        assert_eq!([1, 64, 65].map(|context| pages(context, None)), [3, 3, 6]);
+        let totals = [1, 128, 129, 192, 193, 384, 385, u64::MAX];
+        let counts = totals.map(|total| pages(65, Some(total)));
+        assert_eq!(counts, [2, 2, 3, 3, 4, 6, 6, 6]);
+        assert_eq!(pool_page_count(1, u64::MAX, u64::MAX, None), u64::MAX);
     }
 }

@@ -52,6 +52,17 @@ pub use refusal::{PlanRefusal, Shortfall};
 pub use request::{PlanRequest, WorkspaceShape};
 pub use splits::{ForcedSplit, SplitKind};
 
+/// The memory for positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PagePlan {
+    /// Pages that the sequences share.
+    pub page_count: u64,
+    /// Positions of a page.
+    pub page_positions: u64,
+    /// Size of a page.
+    pub page_bytes: u64,
+}
+
 /// The ring that streamed blocks pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RingPlan {
@@ -96,7 +107,7 @@ pub struct PinSummary {
 pub struct BudgetPlan {
     /// What there is to spend.
     pub budget: MemoryBudget,
-    /// Positions each sequence has memory for.
+    /// Positions a sequence may reach.
     pub context_positions: u64,
     /// Positions of the largest sweep.
     pub chunk_positions: u64,
@@ -110,6 +121,8 @@ pub struct BudgetPlan {
     pub left_over: Bytes,
     /// The smallest budget the same request is accepted with.
     pub smallest_budget: Bytes,
+    /// What holds the positions of sequences.
+    pub pages: PagePlan,
     /// The ring.
     pub ring: RingPlan,
     /// The expert slots.
@@ -146,6 +159,10 @@ impl BudgetPlan {
 /// If the request breaks what its fields promise.
 pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
     request.check();
+    let context = request.context_positions;
+    if let Some(total) = request.context_total.filter(|total| *total < context) {
+        return Err(PlanRefusal::TotalBelowContext { total, context });
+    }
     let model = Model::new(request)?;
     let budget = u128::from(request.budget.total.0);
     let shape = request.shape(request.context_positions, request.chunk_positions);
@@ -183,6 +200,11 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
         planned: Bytes(planned),
         left_over: Bytes(request.budget.total.0 - planned),
         smallest_budget: saturating_bytes(smallest),
+        pages: PagePlan {
+            page_count: request.page_count(context),
+            page_positions: request.footprint.state_page_positions,
+            page_bytes: request.footprint.page_bytes(),
+        },
         ring: RingPlan {
             place_count: share.ring_places,
             place_bytes: model.trunk.place_bytes,
@@ -258,11 +280,19 @@ impl Model {
         let budget = u128::from(request.budget.total.0);
         assert!(smallest > budget, "a shortfall is what is missing");
         let (context, chunk) = (request.context_positions, request.chunk_positions);
-        let fits = |context, chunk| {
-            let needs = fixed_needs(request, request.shape(context, chunk), &self.trunk);
+        let fits_total = |context, chunk, context_total| {
+            let request = PlanRequest {
+                context_total,
+                ..*request
+            };
+            let needs = fixed_needs(&request, request.shape(context, chunk), &self.trunk);
             let fixed: u128 = needs.iter().map(|need| need.bytes).sum();
             fixed + self.least_bytes() <= budget
         };
+        let fits = |context, chunk| fits_total(context, chunk, request.context_total);
+        let all = context.saturating_mul(request.sequences);
+        let total = request.context_total.unwrap_or(all);
+        let total = (request.sequences > 1).then_some(total);
         let least = variable_needs(
             &self.trunk,
             &self.trunk.least(),
@@ -281,6 +311,12 @@ impl Model {
                 .collect(),
             context_positions: context,
             context_that_fits: largest_fitting(1, context, |lower| fits(lower, chunk)),
+            total_positions: total,
+            total_that_fits: total.and_then(|total| {
+                largest_fitting(context, total, |lower| {
+                    fits_total(context, chunk, Some(lower))
+                })
+            }),
             chunk_positions: chunk,
             chunk_that_fits: largest_fitting(1, chunk, |lower| fits(context, lower)),
             fits_without_lookahead: fits_without_lookahead(request),

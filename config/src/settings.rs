@@ -117,8 +117,11 @@ pub struct Settings {
     pub trunk_gb: Option<Sourced<Gigabytes>>,
     /// Bytes of expert cache.
     pub cache_gb: Option<Sourced<Gigabytes>>,
-    /// Positions each sequence has memory for.
+    /// Positions a sequence may reach.
     pub context: Sourced<PositiveCount>,
+    /// Positions that sequences which run together have memory for; each its whole
+    /// context, or what it needs, if nobody says so.
+    pub context_total: Option<Sourced<PositiveCount>>,
     /// Positions of one sweep; see [`Self::chunk_for`].
     pub chunk: Option<Sourced<PositiveCount>>,
     /// Compute threads.
@@ -197,6 +200,7 @@ impl Settings {
             trunk_gb: layer.trunk_gb,
             cache_gb: layer.cache_gb,
             context: or_default(layer.context, context),
+            context_total: layer.context_total,
             chunk: layer.chunk,
             threads: layer.threads,
             pin_threads: or_default(layer.pin_threads, ThreadPins::Off),

@@ -21,6 +21,8 @@ use super::{help, values};
 pub(crate) const DEFAULT_GEN: usize = 16;
 /// Most tokens or positions a command line may ask for.
 pub(crate) const POSITIONS_MAX: u64 = k3_config::POSITIONS_MAX as u64;
+/// Most positions of all sequences together.
+pub(crate) const TOTAL_MAX: u64 = u32::MAX as u64;
 /// Tokens that are guessed ahead at most.
 pub(crate) const DRAFT_MAX: u64 = k3_config::DRAFT_MAX as u64;
 /// Sequences that run at a time at most.

@@ -57,6 +57,7 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::TrunkBlocks { .. }
         | RunError::ForeignTrunk { .. }
         | RunError::ContextPositions { .. }
+        | RunError::ContextTotal { .. }
         | RunError::ThreadCount { .. } => Exit::Refused,
         RunError::Io(error) => io_exit(error),
         RunError::Format(error) => format_exit(error),

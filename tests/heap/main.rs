@@ -73,6 +73,7 @@ impl Case<'_> {
         let inputs = PlanInputs {
             sequences: 1,
             guesses: 0,
+            context_total: None,
             context_positions: CONTEXT as u64,
             chunk_positions: PROMPT.len() as u64,
             logit_rows: 1,

@@ -64,6 +64,7 @@ impl Fixture {
         let inputs = PlanInputs {
             sequences: 1,
             guesses: 0,
+            context_total: None,
             context_positions: POSITIONS as u64,
             chunk_positions: POSITIONS as u64,
             logit_rows: 1,

@@ -154,6 +154,7 @@ impl Case {
         let inputs = PlanInputs {
             sequences: 1,
             guesses: 0,
+            context_total: None,
             context_positions: 16,
             chunk_positions: way.chunk as u64,
             logit_rows: way.chunk as u64,

@@ -140,9 +140,10 @@ fn resident_needs(request: &PlanRequest<'_>) -> Vec<Need> {
 
 fn states_need(request: &PlanRequest<'_>, shape: WorkspaceShape) -> Need {
     let footprint = request.footprint;
-    let per_sequence = u128::from(footprint.state_bytes_fixed)
-        + u128::from(footprint.state_bytes_per_position) * u128::from(shape.context_positions);
-    let states = per_sequence.checked_mul(u128::from(request.sequences));
+    let pages = request.page_count(shape.context_positions);
+    let fixed = u128::from(footprint.state_bytes_fixed) * u128::from(request.sequences);
+    let paged = u128::from(footprint.page_bytes()).checked_mul(u128::from(pages));
+    let states = paged.and_then(|paged| fixed.checked_add(paged));
     Need::new(
         LineKind::States,
         // Far beyond any budget it no longer matters by how much, only that the
@@ -194,7 +195,13 @@ fn counted(count: u64, one: &str, many: &str) -> String {
 
 fn states_why(request: &PlanRequest<'_>, shape: WorkspaceShape) -> String {
     let sequences = counted(request.sequences, "sequence", "sequences");
-    format!("{sequences} of {} positions", shape.context_positions)
+    let context = shape.context_positions;
+    if request.context_total.is_none() || request.sequences == 1 {
+        return format!("{sequences} of {context} positions");
+    }
+    let pages = counted(request.page_count(context), "page", "pages");
+    let page = request.footprint.state_page_positions;
+    format!("{sequences} of up to {context} positions share {pages} of {page}")
 }
 
 fn lookahead_why(request: &PlanRequest<'_>, trunk: &Trunk) -> String {

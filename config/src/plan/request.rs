@@ -2,7 +2,7 @@
 
 use crate::budget::MemoryBudget;
 use crate::choices::Pins;
-use crate::footprint::ModelFootprint;
+use crate::footprint::{ModelFootprint, pool_page_count};
 
 use super::arena::ArenaLayout;
 
@@ -26,8 +26,11 @@ pub struct PlanRequest<'a> {
     pub footprint: &'a ModelFootprint,
     /// What there is to spend.
     pub budget: &'a MemoryBudget,
-    /// Positions every sequence has memory for, at least 1.
+    /// Positions a sequence may reach, at least 1.
     pub context_positions: u64,
+    /// Positions that all sequences have memory for together, at least one
+    /// context; every context beside all others if nobody says so.
+    pub context_total: Option<u64>,
     /// Prompt positions of one sweep, at least 1.
     pub chunk_positions: u64,
     /// Positions that every other sequence brings to a sweep, at least 1: its
@@ -84,6 +87,16 @@ impl PlanRequest<'_> {
             context_positions,
             workers: self.workers,
         }
+    }
+
+    /// Pages that the sequences share, each of at most `context_positions`.
+    pub(super) fn page_count(&self, context_positions: u64) -> u64 {
+        pool_page_count(
+            self.footprint.state_page_positions,
+            self.sequences,
+            context_positions,
+            self.context_total,
+        )
     }
 
     /// # Panics

@@ -170,8 +170,10 @@ setting_keys! {
     trunk_gb: Gigabytes,
     /// Bytes of expert cache.
     cache_gb: Gigabytes,
-    /// Positions each sequence has memory for.
+    /// Positions a sequence may reach.
     context: PositiveCount,
+    /// Positions that sequences which run together have memory for.
+    context_total: PositiveCount,
     /// Positions of one sweep.
     chunk: PositiveCount,
     /// Compute threads.

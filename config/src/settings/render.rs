@@ -51,6 +51,7 @@ impl Settings {
             SettingRow::optional("trunk_gb", &self.trunk_gb),
             SettingRow::optional("cache_gb", &self.cache_gb),
             SettingRow::new("context", &self.context),
+            SettingRow::optional("context_total", &self.context_total),
             SettingRow::optional("chunk", &self.chunk),
             SettingRow::optional("threads", &self.threads),
             SettingRow::new("pin_threads", &self.pin_threads),

@@ -115,6 +115,7 @@ pub(crate) fn kimi_request<'a>(
         footprint,
         budget,
         context_positions: 4096,
+        context_total: None,
         chunk_positions: 16,
         logit_rows: 1,
         step_positions: 1,

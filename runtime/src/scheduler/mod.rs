@@ -21,8 +21,10 @@
 //!
 //! # Rules
 //!
-//! - Requests are admitted in the order they came, each when states for all its
-//!   choices are free: a large one is never overtaken.
+//! - Requests are admitted in the order they came, each when states and pages for
+//!   all its choices are free: a large one is never overtaken.
+//! - A sequence gets the pages of its prompt and of all it may generate when it is
+//!   admitted, and gives them back when it ends: none lacks memory half-way.
 //! - Every sequence that generates is in every sweep. Prompts share the chunk in
 //!   the order of admission.
 //! - A request that is called off, or whose time is over, leaves at the end of
@@ -43,7 +45,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use k3_config::ModelFootprint;
-use k3_models::{ModelFamily, SequenceState as _, Workers as _};
+use k3_models::{ModelFamily, PagePool, SequenceState as _, Workers as _};
 
 use crate::forward::{Cancel, SweepProgress};
 use crate::pool::ComputePool;
@@ -69,7 +71,7 @@ fn guess_bytes_max(footprint: &ModelFootprint) -> u64 {
     picks.saturating_mul(footprint.expert_bytes)
 }
 
-/// A request that waits for its states.
+/// A request that waits for its states and pages.
 struct Waiting {
     id: RequestId,
     request: GenerateRequest,
@@ -85,6 +87,8 @@ pub struct Scheduler<'a, M: ModelFamily, S: WeightSource> {
     workspace: M::Workspace,
     /// One for each sequence that can run at a time.
     states: Vec<M::State>,
+    /// Where their positions lie; those that nobody uses.
+    pages: PagePool,
     /// Indices of the states nobody uses.
     free: Vec<usize>,
     queue: VecDeque<Waiting>,
@@ -114,8 +118,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         cancel: Cancel,
     ) -> Self {
         let size = settings.workspace_size(pool.count());
-        let states =
-            (0..settings.sequences_max).map(|_| model.new_state(settings.context_positions));
+        let states = (0..settings.sequences_max).map(|_| model.empty_state());
         Self {
             model,
             source,
@@ -124,6 +127,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             settings,
             workspace: model.new_workspace(size),
             states: states.collect(),
+            pages: model.new_pool(settings.page_count()),
             free: (0..settings.sequences_max).rev().collect(),
             queue: VecDeque::new(),
             running: Vec::new(),
@@ -179,7 +183,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         self.source
     }
 
-    /// Requests that wait for their states.
+    /// Requests that wait for their states and pages.
     #[must_use]
     pub fn waiting_count(&self) -> usize {
         self.queue.len()
@@ -189,6 +193,12 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
     #[must_use]
     pub fn running_count(&self) -> usize {
         self.running.len()
+    }
+
+    /// Pages that no sequence has, of all that the sequences share.
+    #[must_use]
+    pub fn free_pages(&self) -> (usize, usize) {
+        (self.pages.free_count(), self.pages.page_count())
     }
 
     /// Whether there is nothing to do.
@@ -232,7 +242,10 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             false
         });
         while let Some(waiting) = self.queue.front() {
-            if waiting.request.choices.len() > self.free.len() {
+            let request = &waiting.request;
+            if request.choices.len() > self.free.len()
+                || request.page_count() > self.pages.free_count()
+            {
                 break;
             }
             let Waiting { id, request } = self.queue.pop_front().expect("looked at it");
@@ -245,7 +258,8 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
     fn start(&mut self, id: RequestId, request: GenerateRequest, events: &mut Vec<Event>) {
         let slots = self.free.split_off(self.free.len() - request.choices.len());
         for &slot in &slots {
-            self.states[slot].reset();
+            let reserved = self.states[slot].reserve(request.position_count(), &mut self.pages);
+            reserved.expect("as many pages are free as it was admitted for");
         }
         let may_guess = self.settings.guesses_max > 0 && request.may_guess;
         let (context, bytes) = (self.settings.context_positions, self.guess_bytes_max);
@@ -271,11 +285,13 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         reused
     }
 
-    /// Takes the sequences that have ended off the list and frees their states.
+    /// Takes the sequences that have ended off the list and frees their states and
+    /// pages.
     fn retire(&mut self) {
-        let free = &mut self.free;
+        let (free, states, pages) = (&mut self.free, &mut self.states, &mut self.pages);
         self.running.retain(|sequence| {
             if sequence.has_ended() {
+                states[sequence.slot()].release(pages);
                 free.push(sequence.slot());
             }
             !sequence.has_ended()

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use k3_models::{PAGE_POSITIONS, pages_for};
+
 use super::event::FinishReason;
 use super::settings::SchedulerSettings;
 use crate::forward::Cancel;
@@ -108,6 +110,18 @@ impl GenerateRequest {
         self.choices.iter().map(|choice| choice.index)
     }
 
+    /// Positions that each of its choices may reach.
+    #[must_use]
+    pub fn position_count(&self) -> usize {
+        self.prompt_ids.len().saturating_add(self.gen_count)
+    }
+
+    /// Pages that its choices take together.
+    #[must_use]
+    pub fn page_count(&self) -> usize {
+        pages_for(self.position_count()).saturating_mul(self.choices.len())
+    }
+
     /// Why it is over before it began, if it is.
     pub(super) fn end_before_start(&self, now: Instant) -> Option<FinishReason> {
         if self.cancel.is_requested() {
@@ -139,11 +153,20 @@ impl GenerateRequest {
         }
         let (prompt, generated) = (self.prompt_ids.len(), self.gen_count);
         let context = settings.context_positions;
-        if prompt.saturating_add(generated) > context {
+        if self.position_count() > context {
             return Some(RefusalReason::TooLong {
                 prompt,
                 generated,
                 context,
+            });
+        }
+        let (needed, pages) = (self.page_count(), settings.page_count());
+        if needed > pages {
+            return Some(RefusalReason::Pages {
+                choices: self.choices.len(),
+                positions: self.position_count(),
+                needed,
+                pages,
             });
         }
         if self.prompt_rows == PromptRows::All && !settings.prompt_logits {
@@ -191,6 +214,22 @@ pub enum RefusalReason {
         generated: usize,
         /// Positions of a sequence.
         context: usize,
+    },
+    /// More pages for all choices than there are.
+    #[error(
+        "{choices} choices of up to {positions} positions take {needed} pages of {PAGE_POSITIONS}, \
+         and all sequences share {pages}; ask for fewer, or raise --context-total to {}",
+        needed * PAGE_POSITIONS
+    )]
+    Pages {
+        /// Choices that run together.
+        choices: usize,
+        /// Positions of each.
+        positions: usize,
+        /// Pages of all of them.
+        needed: usize,
+        /// Pages of the pool.
+        pages: usize,
     },
     /// No memory was planned for the logits of a whole chunk.
     #[error("no memory is planned for the logits of every prompt position")]

@@ -29,6 +29,21 @@ pub(crate) enum BatchError {
         /// What is needed.
         together: usize,
     },
+    /// Fewer positions than the choices of one line take.
+    #[error(
+        "the {choices} answers to line {line}, which run together, take {needed} positions, but \
+         --context-total is {asked}"
+    )]
+    Total {
+        /// The line.
+        line: usize,
+        /// Its choices.
+        choices: u32,
+        /// What they take.
+        needed: usize,
+        /// What was asked for.
+        asked: usize,
+    },
     /// An output that cannot be gone on with.
     #[error("{path}: {what}")]
     Output {
@@ -49,6 +64,10 @@ impl BatchError {
                 "mend these lines, or take them out; `k3 batch --help` has the form"
             }
             Self::Choices { .. } => "raise --sequences, or ask for fewer \"choices\"",
+            Self::Total { .. } => {
+                "raise --context-total to that, leave it out, or ask for fewer \"choices\" or \
+                 tokens"
+            }
             Self::Empty { .. } => "write one JSON object on each line",
             Self::Output { way_out, .. } => way_out,
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`input`] | the lines of the input, checked before a weight is read |
 //! | [`output`] | the lines of the output: what is there, and what is added |
+//! | [`needs`] | the memory for positions that they need |
 //! | [`width`] | how many prompts run at a time |
 //! | [`drive`] | from prompts to answers, sweep by sweep |
 //! | [`error`] | why a batch cannot be run as it is |
@@ -12,6 +13,7 @@
 mod drive;
 mod error;
 mod input;
+mod needs;
 mod output;
 mod report;
 mod width;
@@ -42,6 +44,7 @@ pub(crate) use error::BatchError;
 
 use drive::{Drive, Driven};
 use input::{Defaults, Prompt, Wanted};
+use needs::Needs;
 use output::{Binding, Output};
 use report::BatchReport;
 
@@ -104,6 +107,7 @@ fn open(args: &BatchArgs) -> Result<Setup, CliError> {
     };
     let values = SettingValues {
         sequences: args.sequences.map(positive),
+        context_total: args.context_total.map(positive),
         ..SettingValues::default()
     };
     Setup::open(common, values)
@@ -182,15 +186,19 @@ impl Run<'_> {
         let _metrics = Metrics::open(address, self.args.quiet, figures)?;
         let cancel = Cancel::default();
         interrupt::install(&cancel)?;
-        let positions = self
-            .prompts
-            .iter()
-            .map(|prompt| prompt.ids.len() + prompt.gen_count);
-        let context_positions = positions.max().expect("there is a prompt");
+        let needs = Needs::new(
+            self.prompts,
+            left().map(|(wanted, _)| &self.prompts[wanted.prompt]),
+            setup
+                .settings
+                .context_total
+                .as_ref()
+                .map(|asked| size(asked.value.get().into())),
+        )?;
         let model = setup.bind_sizes()?;
         let choices = self.prompts.iter().map(|prompt| prompt.choices).max();
         let choices = choices.map_or(1, |choices| size(choices.into()));
-        let width = width::choose(setup, &model, context_positions, [choices, left_count])?;
+        let width = width::choose(setup, &model, &needs, [choices, left_count])?;
         let layout = setup.checkpoint.bind(setup.layers)?;
         let model = setup.load(layout, &cancel)?;
         let pool = planning::pool(&setup.settings, setup.threads)?;
@@ -198,7 +206,8 @@ impl Run<'_> {
             sequences_max: width,
             guesses_max: planning::guesses(&setup.settings),
             queue_max: 2 * width,
-            ..SchedulerSettings::single(context_positions, setup.chunk_positions)
+            context_total: Some(needs.total_positions(width)),
+            ..SchedulerSettings::single(needs.context_positions(), setup.chunk_positions)
         };
         let started = Started {
             run: self,

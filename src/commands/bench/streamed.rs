@@ -63,6 +63,7 @@ impl Prepared {
             workspace: &|size| model.workspace_bytes(size),
             reading: &reading,
             context_positions: size(context),
+            context_total: None,
             chunk_positions: size(chunk),
             sequences: 1,
             guesses: 0,

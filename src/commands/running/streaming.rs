@@ -166,6 +166,7 @@ pub(crate) fn plan(
         workspace: &|size| model.workspace_bytes(size),
         reading,
         context_positions: session.context_positions,
+        context_total: session.context_total,
         chunk_positions: session.chunk_positions,
         sequences: session.sequences_max,
         guesses: session.guesses_max,

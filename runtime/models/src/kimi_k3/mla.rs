@@ -247,13 +247,7 @@ impl KimiK3Run<'_> {
 
 impl Inputs<'_> {
     /// All heads of a piece.
-    fn run(
-        &self,
-        mut piece: Piece<'_>,
-        form: AttentionForm,
-        span: &Span,
-        shared: &[&[f32]],
-    ) {
+    fn run(&self, mut piece: Piece<'_>, form: AttentionForm, span: &Span, shared: &[&[f32]]) {
         for (index, out) in piece
             .out
             .chunks_exact_mut(self.shape.value * self.positions)
@@ -267,7 +261,9 @@ impl Inputs<'_> {
             let len = self.shape.expanded_head();
             let pages = piece.caches.iter_mut();
             let mut caches: Vec<_> = pages
-                .map(|page| page[index * len..][..len].split_at_mut(PAGE_POSITIONS * self.shape.nope))
+                .map(|page| {
+                    page[index * len..][..len].split_at_mut(PAGE_POSITIONS * self.shape.nope)
+                })
                 .collect();
             self.expanded_head(head, span, &mut caches, shared, &mut piece.scratch, out);
         }

@@ -122,11 +122,7 @@ fn write_values(values: &[f32], bytes: &mut Vec<u8>, out: &mut dyn io::Write) ->
 }
 
 /// Fills `values` from what [`write_values`] wrote, with `bytes` to convert in.
-fn read_values(
-    values: &mut [f32],
-    bytes: &mut Vec<u8>,
-    from: &mut dyn io::Read,
-) -> io::Result<()> {
+fn read_values(values: &mut [f32], bytes: &mut Vec<u8>, from: &mut dyn io::Read) -> io::Result<()> {
     for part in values.chunks_mut(CHUNK_BYTES / 4) {
         bytes.resize(4 * part.len(), 0);
         from.read_exact(bytes)?;

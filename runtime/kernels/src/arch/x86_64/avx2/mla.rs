@@ -136,13 +136,7 @@ pub(crate) fn mla_mix_latent(
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn mix_latent(
-    weights: &[f32],
-    cache: &[f32],
-    stride: usize,
-    sums: &mut [f64],
-    out: &mut [f32],
-) {
+fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, sums: &mut [f64], out: &mut [f32]) {
     const LANES: usize = 4;
     const WIDE: usize = 8;
     let mut first = 0;

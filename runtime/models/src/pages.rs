@@ -155,6 +155,25 @@ impl PageTable {
         }
     }
 
+    /// The elements `part` of the page with index `page`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such page.
+    #[must_use]
+    pub fn part(&self, page: usize, part: Range<usize>) -> &[f32] {
+        &self.pages[page].0[part]
+    }
+
+    /// The same, to write.
+    ///
+    /// # Panics
+    ///
+    /// As [`PageTable::part`].
+    pub fn part_mut(&mut self, page: usize, part: Range<usize>) -> &mut [f32] {
+        &mut self.pages[page].0[part]
+    }
+
     /// The elements `part` of every page, in the order of positions.
     pub fn parts(&self, part: Range<usize>) -> impl Iterator<Item = &[f32]> {
         self.pages.iter().map(move |page| &page.0[part.clone()])

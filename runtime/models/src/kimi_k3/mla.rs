@@ -146,21 +146,20 @@ impl KimiK3Run<'_> {
         for (state, span) in self.states.iter_mut().zip(&self.spans) {
             let new = &narrow[span.start * row..(span.start + span.len) * row];
             let part = state.layers[layer].part();
-            let mut pages: Vec<_> = state.pages.parts_mut(part).collect();
             let mut new = new.chunks_exact(row);
             for (page, rows) in runs(span.origin..span.origin + span.len) {
+                let page = state.pages.part_mut(page, part.clone());
                 // Of the expanded form only the rope tails are known yet.
-                let (kept, table) = match self.model.form {
-                    AttentionForm::Latent => (0, &mut *pages[page]),
+                let (skipped, table) = match self.model.form {
+                    AttentionForm::Latent => (0, page),
                     AttentionForm::Expanded => {
-                        let ropes = shape.heads * shape.expanded_head();
-                        (latent, &mut pages[page][ropes..])
+                        (latent, &mut page[shape.heads * shape.expanded_head()..])
                     }
                 };
-                let width = row - kept;
+                let width = row - skipped;
                 let targets = &mut table[rows.start * width..rows.end * width];
                 for (target, new) in targets.chunks_exact_mut(width).zip(&mut new) {
-                    target.copy_from_slice(&new[kept..]);
+                    target.copy_from_slice(&new[skipped..]);
                 }
             }
         }

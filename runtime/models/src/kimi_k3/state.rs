@@ -277,9 +277,9 @@ impl SequenceState for KimiK3State {
             match layer {
                 LayerState::Kda(values) => write_values(values, &mut bytes, out)?,
                 LayerState::Paged(part) => {
-                    let pages: Vec<_> = self.pages.parts(part.clone()).collect();
                     for (page, range) in saved_runs(&self.shape, self.form, self.position) {
-                        write_values(&pages[page][range], &mut bytes, out)?;
+                        let values = &self.pages.part(page, part.clone())[range];
+                        write_values(values, &mut bytes, out)?;
                     }
                 }
             }
@@ -295,9 +295,9 @@ impl SequenceState for KimiK3State {
             match layer {
                 LayerState::Kda(values) => read_values(values, &mut bytes, from)?,
                 LayerState::Paged(part) => {
-                    let mut pages: Vec<_> = self.pages.parts_mut(part.clone()).collect();
                     for (page, range) in saved_runs(&self.shape, self.form, position) {
-                        read_values(&mut pages[page][range], &mut bytes, from)?;
+                        let values = &mut self.pages.part_mut(page, part.clone())[range];
+                        read_values(values, &mut bytes, from)?;
                     }
                 }
             }

@@ -356,3 +356,48 @@ fn every_line_of_a_plan_fits_80_columns() {
         assert!(said.contains("no expert"), "{said}");
     }
 }
+
+#[test]
+fn positions_that_sequences_share_are_planned_in_pages() {
+    let args = |extra: &[&'static str]| fixed(&[&["--memory", "64M"], extra].concat());
+    let plan = |extra: &[&'static str]| {
+        let args = [&args(extra)[..], &["--json"]].concat();
+        json(&stdout_of(&args))["plan"].clone()
+    };
+    let eight = ["--sequences", "8", "--context", "100"];
+    for (total, pages) in [
+        (&[][..], 16),
+        (&["--context-total", "100"], 2),
+        (&["--context-total", "129"], 3),
+        (&["--context-total", "4000000000"], 16),
+    ] {
+        let plan = plan(&[&eight, total].concat());
+        assert_eq!(plan["pages"]["page_count"], pages, "{total:?}");
+        assert_eq!(plan["pages"]["page_positions"], 64);
+    }
+    let total = [&eight[..], &["--context-total", "129"]].concat();
+    let said = text(&args(&total));
+    let line = "8 sequences of up to 100 positions share 3 pages of 64";
+    let words: Vec<_> = said.split_whitespace().collect();
+    assert!(words.join(" ").contains(line), "{said}");
+    // One page less is what a budget that is too small can be met with.
+    let short = plan(&total)["smallest_budget"].as_u64().unwrap() - 1;
+    let short = short.to_string();
+    let with_memory = |total: &str| -> Vec<String> {
+        let fixed = ["plan", "fixtures/tiny", "--threads", "1"];
+        let asked = ["--memory", &short, "--context-total", total];
+        let all = [&fixed[..], &eight, &asked].concat();
+        all.into_iter().map(str::to_owned).collect()
+    };
+    let said = refusal(2, &with_memory("129"));
+    assert!(
+        said.contains("lower --context-total from 129 to 128"),
+        "{said}"
+    );
+    stdout_of(&with_memory("128"));
+    let said = refusal(2, &with_memory("99"));
+    assert!(
+        said.contains("--context-total 99 is less than the 100"),
+        "{said}"
+    );
+}

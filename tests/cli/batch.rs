@@ -360,7 +360,7 @@ fn what_prompts_share_decides_who_waits_and_no_token() {
     }
     let output = case.path("refused");
     let said = refusal(2, &case.args(&output, &["--context-total", "130"]));
-    let what = "line 6, which run together, take 131 positions, but --context-total is 130";
+    let what = "line 6 takes 131 positions, but --context-total is 130";
     assert!(
         said.contains(what) && said.contains("raise --context-total"),
         "{said}"

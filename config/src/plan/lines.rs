@@ -201,7 +201,7 @@ fn states_why(request: &PlanRequest<'_>, shape: WorkspaceShape) -> String {
     }
     let pages = counted(request.page_count(context), "page", "pages");
     let page = request.footprint.state_page_positions;
-    format!("{sequences} of up to {context} positions share {pages} of {page}")
+    format!("{sequences} share {pages} of {page}")
 }
 
 fn lookahead_why(request: &PlanRequest<'_>, trunk: &Trunk) -> String {

@@ -31,8 +31,8 @@ pub(crate) enum BatchError {
     },
     /// Fewer positions than the choices of one line take.
     #[error(
-        "the {choices} answers to line {line}, which run together, take {needed} positions, but \
-         --context-total is {asked}"
+        "line {line} takes {needed} positions{}, but --context-total is {asked}",
+        together(*choices)
     )]
     Total {
         /// The line.
@@ -54,6 +54,14 @@ pub(crate) enum BatchError {
         /// What to do about it.
         way_out: &'static str,
     },
+}
+
+/// What several answers to one line add to a sentence about it.
+fn together(choices: u32) -> String {
+    match choices {
+        0 | 1 => String::new(),
+        choices => format!(" for its {choices} answers, which run together"),
+    }
 }
 
 impl BatchError {

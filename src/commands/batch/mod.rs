@@ -62,6 +62,7 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
     let prompts = prompts(args, &setup, sampling, &text)?;
     drop(text);
     refuse_inputs(args, &setup)?;
+    needs::check(&prompts, context_total(&setup))?;
     let layers = setup
         .layers
         .unwrap_or(setup.checkpoint.config().num_hidden_layers);
@@ -129,6 +130,12 @@ fn prompts(
     input::prompts(&args.input, text, &defaults)
 }
 
+/// Positions that all prompts at a time may take, if it was said.
+fn context_total(setup: &Setup) -> Option<usize> {
+    let asked = setup.settings.context_total.as_ref();
+    asked.map(|asked| size(asked.value.get().into()))
+}
+
 /// Refuses an output that is one of the files the run reads.
 fn refuse_inputs(args: &BatchArgs, setup: &Setup) -> Result<(), CliError> {
     let inputs = Inputs::of_setup(setup, &args.model, &args.memory);
@@ -189,12 +196,8 @@ impl Run<'_> {
         let needs = Needs::new(
             self.prompts,
             left().map(|(wanted, _)| &self.prompts[wanted.prompt]),
-            setup
-                .settings
-                .context_total
-                .as_ref()
-                .map(|asked| size(asked.value.get().into())),
-        )?;
+            context_total(setup),
+        );
         let model = setup.bind_sizes()?;
         let choices = self.prompts.iter().map(|prompt| prompt.choices).max();
         let choices = choices.map_or(1, |choices| size(choices.into()));

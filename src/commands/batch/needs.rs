@@ -33,36 +33,43 @@ fn together(prompt: &Prompt) -> usize {
     }
 }
 
+/// Refuses a prompt whose choices, which run together, take more than the `asked`
+/// positions that all of them may take at a time.
+///
+/// # Errors
+///
+/// [`BatchError::Total`].
+pub(super) fn check(prompts: &[Prompt], asked: Option<usize>) -> Result<(), BatchError> {
+    let most = prompts.iter().max_by_key(|prompt| together(prompt));
+    let most = most.expect("there is a prompt");
+    match asked.filter(|asked| together(most) > *asked) {
+        None => Ok(()),
+        Some(asked) => Err(BatchError::Total {
+            line: most.line,
+            choices: most.choices,
+            needed: together(most),
+            asked,
+        }),
+    }
+}
+
 impl Needs {
     /// Those of `left`, a prompt for each answer, out of `prompts`, which has one;
-    /// `asked`: the positions that all of them may take at a time.
-    ///
-    /// # Errors
-    ///
-    /// A prompt whose choices, which run together, take more.
+    /// `asked`: the positions that all of them may take at a time, which were
+    /// [checked](check).
     pub(super) fn new<'a>(
         prompts: &[Prompt],
         left: impl Iterator<Item = &'a Prompt>,
         asked: Option<usize>,
-    ) -> Result<Self, BatchError> {
+    ) -> Self {
         let context_positions = prompts.iter().map(positions).max();
-        let most = prompts.iter().max_by_key(|prompt| together(prompt));
-        let most = most.expect("there is a prompt");
-        if let Some(asked) = asked.filter(|asked| together(most) > *asked) {
-            return Err(BatchError::Total {
-                line: most.line,
-                choices: most.choices,
-                needed: together(most),
-                asked,
-            });
-        }
         let mut pages: Vec<usize> = left.map(|prompt| pages_for(positions(prompt))).collect();
         pages.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(Self {
+        Self {
             pages,
             context_positions: context_positions.expect("there is a prompt"),
             asked,
-        })
+        }
     }
 
     /// Positions that one of them may reach.
@@ -105,12 +112,12 @@ mod tests {
             prompt(3, 60, 5, 2),
         ];
         let left = [&prompts[0], &prompts[1], &prompts[2], &prompts[2]];
-        let needs = Needs::new(&prompts, left.into_iter(), None).unwrap();
+        let needs = Needs::new(&prompts, left.into_iter(), None);
         assert_eq!(needs.context_positions(), 320);
         let totals = [1, 2, 3, 4, 9].map(|width| needs.total_positions(width) / 64);
         assert_eq!(totals, [5, 7, 9, 10, 10]);
         // What is left may be short, and the context is still that of all lines.
-        let needs = Needs::new(&prompts, left.into_iter().take(1), None).unwrap();
+        let needs = Needs::new(&prompts, left.into_iter().take(1), None);
         assert_eq!(needs.total_positions(4), 320);
     }
 
@@ -120,17 +127,18 @@ mod tests {
         let needs = |asked| Needs::new(&prompts, prompts.iter(), Some(asked));
         // Three choices of 65 positions take two pages each.
         for asked in [321, 384, 1000] {
-            assert_eq!(needs(asked).unwrap().total_positions(2), asked);
+            check(&prompts, Some(asked)).unwrap();
+            assert_eq!(needs(asked).total_positions(2), asked);
         }
         for asked in [1, 119, 320] {
-            let Err(BatchError::Total { line, needed, .. }) = needs(asked) else {
+            let Err(BatchError::Total { line, needed, .. }) = check(&prompts, Some(asked)) else {
                 panic!("{asked} positions are not enough");
             };
             assert_eq!((line, needed), (2, 384));
         }
         let alone = &prompts[..1];
-        assert!(Needs::new(alone, alone.iter(), Some(120)).is_ok());
-        let short = Needs::new(alone, alone.iter(), Some(119));
+        assert!(check(alone, Some(120)).is_ok() && check(alone, None).is_ok());
+        let short = check(alone, Some(119));
         assert!(matches!(short, Err(BatchError::Total { needed: 120, .. })));
     }
 }

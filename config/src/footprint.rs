@@ -115,9 +115,30 @@ pub fn pool_page_count(
     }
 }
 
+/// Pages of `page_positions` positions that a sweep over `positions` of one
+/// sequence changes at most, wherever it begins.
+///
+/// # Panics
+///
+/// If a page has no positions, or there are none.
+#[must_use]
+pub fn touched_pages(page_positions: u64, positions: u64) -> u64 {
+    assert!(positions > 0, "a sweep has a position");
+    (positions - 1).saturating_add(page_positions - 1) / page_positions + 1
+}
+
 #[cfg(test)]
 mod tests {
-    use super::pool_page_count;
+    use super::{pool_page_count, touched_pages};
+
+    #[test]
+    fn a_sweep_changes_the_pages_it_reaches_from_the_worst_place() {
+        for positions in 1..300_u64 {
+            let pages = |start: u64| (start + positions).div_ceil(64) - start / 64;
+            let most = (0..64).map(pages).max().unwrap();
+            assert_eq!(touched_pages(64, positions), most, "{positions}");
+        }
+    }
 
     #[test]
     fn a_pool_is_between_one_context_and_all_of_them() {

@@ -41,7 +41,7 @@ pub use budget::{BudgetOrigin, Gigabytes, MemoryBudget, MemoryRequest, ParseMemo
 pub use bytes::{Bytes, ParseBytesError};
 pub use choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins, ThreadPins};
 pub use error::ConfigError;
-pub use footprint::{BlockFootprint, BlockKind, ModelFootprint, pool_page_count};
+pub use footprint::{BlockFootprint, BlockKind, ModelFootprint, pool_page_count, touched_pages};
 pub use host::{
     AUTO_RESERVE_MIN, AUTO_RESERVE_PERCENT, AutoBudget, CgroupLimit, CgroupVersion, CpuCount,
     CpuPlace, CpuQuota, CpuTopology, GroupUse, Headroom, HostCpu, HostKernel, HostMemory,

@@ -193,7 +193,7 @@ fn the_order_of_pages_shows_nowhere() {
                 for other in [&mut copied, &mut restored] {
                     bench.sweep(other, &ids[5..80], Advance::All).unwrap();
                 }
-                copied.copy_from(&state);
+                copied.copy_from(&state).unwrap();
                 restored.restore(cut, &mut bytes.as_slice()).unwrap();
                 for state in [&mut state, &mut copied, &mut restored] {
                     assert_eq!(saved(state), bytes, "{what:?}");

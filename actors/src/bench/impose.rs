@@ -50,6 +50,10 @@ impl<M: ModelFamily> ModelFamily for Imposed<'_, M> {
         self.model.page_len()
     }
 
+    fn page_part_len(&self) -> usize {
+        self.model.page_part_len()
+    }
+
     fn new_workspace(&self, size: WorkspaceSize) -> M::Workspace {
         self.model.new_workspace(size)
     }
@@ -87,6 +91,14 @@ impl<M: ModelFamily> ModelFamily for Imposed<'_, M> {
 impl<'a, M: ModelFamily> SweepRun<'a> for ImposedRun<'a, M> {
     fn embed(&mut self, index: usize, row: &[u8]) {
         self.run.embed(index, row);
+    }
+
+    fn past(
+        &mut self,
+        layer: LayerIndex,
+        parts: Vec<Result<PastPart, StoreError>>,
+    ) -> Result<(), ModelError> {
+        self.run.past(layer, parts)
     }
 
     fn block(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError> {

@@ -42,7 +42,9 @@ pub use family::{
     ExpertDemand, Fault, Finished, ModelFamily, SequenceState, SweepRun, WorkspaceSize,
 };
 pub use ids::{ExpertKey, LayerIndex};
-pub use pages::{PAGE_POSITIONS, PagePool, PagesShort, pages_for};
+pub use pages::{
+    PAGE_POSITIONS, PagePool, PageStore, PagesShort, PastPart, Spill, StoreError, pages_for,
+};
 pub use parallel::{Inline, Workers};
 pub use phase::Phase;
 pub use program::{Block, BlockIndex, BlockPlace, Router, Step, SweepProgram};

@@ -19,8 +19,24 @@
 //! time), enough of them that sums which go on from page to page cost one load
 //! and one store for 64 products, and few enough that a sequence wastes less
 //! than 64 positions at its end. A layer's part of a page of Kimi K3 is 144 KiB.
+//!
+//! # Pages in a file
+//!
+//! A pool with a [`Spill`] gives a sequence a few pages in memory and a place in
+//! a file for each of the others. Before a sweep [`PageTable::make_room`] writes
+//! the oldest pages away until those the sweep adds to are in memory; they were
+//! full, so nothing of them ever changes again. What is where follows from the
+//! position alone.
 
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use store::{PageStore, PastPart, Spill, StoreError};
+
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Positions of a page.
 pub const PAGE_POSITIONS: usize = 64;
@@ -50,9 +66,10 @@ struct Page(Box<[f32]>);
      sequence to end, or raise --context-total"
 )]
 pub struct PagesShort {
-    /// Pages needed beside those the sequence has.
+    /// Pages needed beside those the sequence has, in memory or in the file:
+    /// wherever too few are free.
     pub needed: usize,
-    /// Pages nobody has.
+    /// Pages nobody has there.
     pub free: usize,
 }
 
@@ -62,6 +79,14 @@ pub struct PagePool {
     free: Vec<Page>,
     page_count: usize,
     page_len: usize,
+    outside: Option<Outside>,
+}
+
+/// What a pool has in a file.
+#[derive(Debug)]
+struct Outside {
+    spill: Spill,
+    free: Vec<u32>,
 }
 
 impl PagePool {
@@ -74,22 +99,65 @@ impl PagePool {
             free: std::iter::repeat_with(page).take(page_count).collect(),
             page_count,
             page_len,
+            outside: None,
         }
     }
 
-    /// Pages in all, wherever they are.
+    /// Gives the pool places in a file beside its pages in memory, before anybody
+    /// has any.
+    ///
+    /// # Panics
+    ///
+    /// If a page is not made of parts, a sequence has no page in memory, there are
+    /// 2^32 places, or somebody has pages.
+    pub fn spill_to(&mut self, spill: Spill) {
+        assert_eq!(self.free.len(), self.page_count, "nobody has pages");
+        assert!(spill.part_len > 0 && self.page_len.is_multiple_of(spill.part_len));
+        assert!(spill.memory_pages > 0, "what is written lies in memory");
+        let places = u32::try_from(spill.place_count).expect("fewer than 2^32 places");
+        let free = (0..places).rev().collect();
+        self.outside = Some(Outside { spill, free });
+    }
+
+    /// Pages that a sequence of `positions` positions takes: in memory, and in
+    /// the file.
+    #[must_use]
+    pub fn split(&self, positions: usize) -> [usize; 2] {
+        let all = pages_for(positions);
+        let spill = self.outside.as_ref().map(|outside| &outside.spill);
+        let memory = spill.map_or(all, |spill| all.min(spill.memory_pages));
+        [memory, all - memory]
+    }
+
+    /// Whether `count` sequences of `positions` positions each find their pages
+    /// free.
+    #[must_use]
+    pub fn has_room(&self, positions: usize, count: usize) -> bool {
+        let [memory, outside] = self.split(positions);
+        let [free, free_places] = [self.free_count(), self.free_place_count()];
+        memory.saturating_mul(count) <= free && outside.saturating_mul(count) <= free_places
+    }
+
+    /// Places in the file that nobody has.
+    #[must_use]
+    pub fn free_place_count(&self) -> usize {
+        let outside = self.outside.as_ref();
+        outside.map_or(0, |outside| outside.free.len())
+    }
+
+    /// Pages in memory in all, whoever has them.
     #[must_use]
     pub fn page_count(&self) -> usize {
         self.page_count
     }
 
-    /// Pages nobody has.
+    /// Pages in memory that nobody has.
     #[must_use]
     pub fn free_count(&self) -> usize {
         self.free.len()
     }
 
-    /// Bytes of all pages.
+    /// Bytes of all pages in memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         4 * self.page_count as u64 * self.page_len as u64
@@ -105,10 +173,18 @@ impl PagePool {
     }
 }
 
-/// The pages of one sequence, in the order of its positions.
+/// The pages of one sequence, in the order of its positions: the first of them in
+/// a file, if they do not all stay in memory.
 #[derive(Debug, Default)]
 pub struct PageTable {
-    pages: Vec<Page>,
+    /// Places of the pages that lie in the file.
+    outside: Vec<u32>,
+    /// Places that hold nothing yet.
+    spare: Vec<u32>,
+    /// The pages after them.
+    pages: VecDeque<Page>,
+    /// The file, and elements of a part.
+    store: Option<(Arc<dyn PageStore>, usize)>,
     capacity: usize,
 }
 
@@ -120,10 +196,16 @@ impl PageTable {
         self.capacity
     }
 
-    /// Pages it has.
+    /// Pages it has, in memory and in the file.
     #[must_use]
     pub fn page_count(&self) -> usize {
-        self.pages.len()
+        self.pages.len() + self.outside.len() + self.spare.len()
+    }
+
+    /// Where its first pages lie, those that are not in memory.
+    #[must_use]
+    pub fn outside(&self) -> &[u32] {
+        &self.outside
     }
 
     /// Takes what `positions` positions need from `pool`, beside what is there
@@ -133,12 +215,25 @@ impl PageTable {
     ///
     /// Too few pages are free; nothing has been taken then.
     pub fn reserve(&mut self, positions: usize, pool: &mut PagePool) -> Result<(), PagesShort> {
-        let needed = pages_for(positions).saturating_sub(self.pages.len());
-        let free = pool.free.len();
-        if needed > free {
-            return Err(PagesShort { needed, free });
+        let [memory, outside] = pool.split(positions);
+        let needed = memory.saturating_sub(self.pages.len());
+        let places = outside.saturating_sub(self.outside.len() + self.spare.len());
+        for (needed, free) in [
+            (needed, pool.free_count()),
+            (places, pool.free_place_count()),
+        ] {
+            if needed > free {
+                return Err(PagesShort { needed, free });
+            }
         }
-        self.pages.extend(pool.free.drain(free - needed..));
+        self.pages
+            .extend(pool.free.drain(pool.free.len() - needed..));
+        if let Some(outside) = &mut pool.outside {
+            let start = outside.free.len() - places;
+            self.spare.extend(outside.free.drain(start..));
+            let spill = &outside.spill;
+            self.store = Some((Arc::clone(&spill.store), spill.part_len));
+        }
         self.capacity = self.capacity.max(positions);
         Ok(())
     }
@@ -150,19 +245,83 @@ impl PageTable {
     /// If `pool` is of another model, or has all its pages.
     pub fn release(&mut self, pool: &mut PagePool) {
         self.capacity = 0;
+        self.clear();
         for page in self.pages.drain(..) {
             pool.give_back(page);
         }
+        if let Some(outside) = &mut pool.outside {
+            outside.free.append(&mut self.spare);
+            assert!(outside.free.len() <= outside.spill.place_count);
+        }
+        assert!(self.spare.is_empty(), "places of this pool");
+        self.store = None;
+    }
+
+    /// Forgets what its pages hold, and keeps them.
+    pub fn clear(&mut self) {
+        self.spare.append(&mut self.outside);
+    }
+
+    /// Writes the oldest pages away until those of `positions` more positions
+    /// after `position` are in memory.
+    ///
+    /// # Errors
+    ///
+    /// What the store reports; the page at hand is in memory then, as before.
+    ///
+    /// # Panics
+    ///
+    /// If more pages than are in memory are touched by so many positions, or
+    /// more positions are wanted than were reserved.
+    pub fn make_room(&mut self, position: usize, positions: usize) -> Result<(), StoreError> {
+        assert!(position + positions <= self.capacity, "reserved positions");
+        let Some((store, part_len)) = &self.store else {
+            return Ok(());
+        };
+        let wanted = pages_for(position + positions).saturating_sub(self.pages.len());
+        while self.outside.len() < wanted {
+            let is_full = self.outside.len() < position / PAGE_POSITIONS;
+            assert!(is_full, "a page that changes stays in memory");
+            let place = *self.spare.last().expect("a place for every page");
+            let page = self.pages.front().expect("a page in memory");
+            for (part, values) in page.0.chunks_exact(*part_len).enumerate() {
+                store.write(place, part, values)?;
+            }
+            self.spare.pop();
+            self.outside.push(place);
+            self.pages.rotate_left(1);
+        }
+        Ok(())
+    }
+
+    /// Takes the first pages of `positions` positions to lie in the file, as many
+    /// as do not fit into memory; what they hold is to come by
+    /// [`PageTable::write_part`].
+    ///
+    /// # Panics
+    ///
+    /// If the table is not [clear](Self::clear), or has fewer pages.
+    pub fn lay_out(&mut self, positions: usize) {
+        assert!(self.outside.is_empty(), "a table that holds nothing");
+        let count = pages_for(positions).saturating_sub(self.pages.len());
+        let start = self.spare.len() - count;
+        self.outside.extend(self.spare.drain(start..).rev());
+    }
+
+    /// Index in memory of the page with index `page`.
+    fn in_memory(&self, page: usize) -> usize {
+        let index = page.checked_sub(self.outside.len());
+        index.expect("a page in memory: the first ones lie in the file")
     }
 
     /// The elements `part` of the page with index `page`.
     ///
     /// # Panics
     ///
-    /// If there is no such page.
+    /// If there is no such page in memory.
     #[must_use]
     pub fn part(&self, page: usize, part: Range<usize>) -> &[f32] {
-        &self.pages[page].0[part]
+        &self.pages[self.in_memory(page)].0[part]
     }
 
     /// The same, to write.
@@ -171,10 +330,54 @@ impl PageTable {
     ///
     /// As [`PageTable::part`].
     pub fn part_mut(&mut self, page: usize, part: Range<usize>) -> &mut [f32] {
-        &mut self.pages[page].0[part]
+        let index = self.in_memory(page);
+        &mut self.pages[index].0[part]
     }
 
-    /// The elements `part` of every page, in the order of positions.
+    /// The elements `part`, one layer's, of page `page`, wherever it lies: read
+    /// into `room` if it is not in memory.
+    ///
+    /// # Errors
+    ///
+    /// What the store reports.
+    pub fn read_part<'a>(
+        &'a self,
+        page: usize,
+        part: Range<usize>,
+        room: &'a mut Vec<f32>,
+    ) -> Result<&'a [f32], StoreError> {
+        let Some(place) = self.outside.get(page) else {
+            return Ok(self.part(page, part));
+        };
+        let (store, part_len) = self.store.as_ref().expect("pages lie in it");
+        assert_eq!(part.len(), *part_len, "a whole part");
+        room.resize(*part_len, 0.0);
+        store.read(*place, part.start / part_len, room)?;
+        Ok(room)
+    }
+
+    /// Sets the elements `part`, one layer's, of page `page`, wherever it lies.
+    ///
+    /// # Errors
+    ///
+    /// What the store reports.
+    pub fn write_part(
+        &mut self,
+        page: usize,
+        part: Range<usize>,
+        values: &[f32],
+    ) -> Result<(), StoreError> {
+        assert_eq!(values.len(), part.len(), "a whole part");
+        let Some(place) = self.outside.get(page) else {
+            self.part_mut(page, part).copy_from_slice(values);
+            return Ok(());
+        };
+        let (store, part_len) = self.store.as_ref().expect("pages lie in it");
+        assert_eq!(values.len(), *part_len, "one layer's part");
+        store.write(*place, part.start / part_len, values)
+    }
+
+    /// The elements `part` of every page in memory, in the order of positions.
     pub fn parts(&self, part: Range<usize>) -> impl Iterator<Item = &[f32]> {
         self.pages.iter().map(move |page| &page.0[part.clone()])
     }
@@ -187,14 +390,33 @@ impl PageTable {
 
     /// Takes over what the first `positions` positions of `other` hold.
     ///
+    /// # Errors
+    ///
+    /// What the store reports; the table holds anything then.
+    ///
     /// # Panics
     ///
     /// If either has fewer pages, or they are of different models.
-    pub fn copy_from(&mut self, other: &Self, positions: usize) {
-        let count = pages_for(positions);
-        for (to, from) in self.pages[..count].iter_mut().zip(&other.pages[..count]) {
-            to.0.copy_from_slice(&from.0);
+    pub fn copy_from(&mut self, other: &Self, positions: usize) -> Result<(), StoreError> {
+        self.clear();
+        self.lay_out(positions);
+        let mut room = Vec::new();
+        for page in 0..pages_for(positions) {
+            if let (None, None) = (self.outside.get(page), other.outside.get(page)) {
+                let (to, from) = (self.in_memory(page), other.in_memory(page));
+                self.pages[to].0.copy_from_slice(&other.pages[from].0);
+                continue;
+            }
+            let store = self.store.as_ref().or(other.store.as_ref());
+            let part_len = store.expect("a page lies in it").1;
+            let page_len = self.pages[0].0.len();
+            for start in (0..page_len).step_by(part_len) {
+                let part = start..start + part_len;
+                let values = other.read_part(page, part.clone(), &mut room)?;
+                self.write_part(page, part, values)?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -208,77 +430,4 @@ pub fn runs(positions: Range<usize>) -> impl Iterator<Item = (usize, Range<usize
         let end = positions.end.min(first + PAGE_POSITIONS) - first;
         (start < end).then_some((page, start..end))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_cover_every_position_once_in_order() {
-        for start in [0, 1, 63, 64, 65, 127, 128] {
-            for len in [0, 1, 2, 63, 64, 65, 200] {
-                let all: Vec<_> = runs(start..start + len)
-                    .flat_map(|(page, rows)| rows.map(move |row| page * PAGE_POSITIONS + row))
-                    .collect();
-                assert_eq!(all, (start..start + len).collect::<Vec<_>>());
-            }
-        }
-    }
-
-    #[test]
-    fn pages_are_taken_all_or_none_and_come_back() {
-        let mut pool = PagePool::new(5, 8);
-        assert_eq!((pool.bytes(), pool.free_count()), (5 * 8 * 4, 5));
-        let [mut one, mut other] = [PageTable::default(), PageTable::default()];
-        one.reserve(PAGE_POSITIONS + 1, &mut pool).unwrap();
-        assert_eq!((one.page_count(), one.capacity()), (2, 65));
-        let short = other.reserve(4 * PAGE_POSITIONS, &mut pool).unwrap_err();
-        assert_eq!(short, PagesShort { needed: 4, free: 3 });
-        assert_eq!((other.page_count(), other.capacity()), (0, 0));
-        other.reserve(3 * PAGE_POSITIONS, &mut pool).unwrap();
-        assert_eq!(pool.free_count(), 0);
-        // Within the pages it has, a table grows without any.
-        one.reserve(2 * PAGE_POSITIONS, &mut pool).unwrap();
-        assert_eq!((one.page_count(), one.capacity()), (2, 128));
-        let short = one.reserve(2 * PAGE_POSITIONS + 1, &mut pool).unwrap_err();
-        assert_eq!(short, PagesShort { needed: 1, free: 0 });
-        one.reserve(1, &mut pool).unwrap();
-        assert_eq!(one.capacity(), 128);
-        for table in [&mut one, &mut other] {
-            table.release(&mut pool);
-            assert_eq!((table.page_count(), table.capacity()), (0, 0));
-        }
-        assert_eq!(pool.free_count(), pool.page_count());
-    }
-
-    #[test]
-    fn a_copy_holds_the_same_positions_in_other_pages() {
-        let mut pool = PagePool::new(4, PAGE_POSITIONS);
-        let [mut from, mut to] = [PageTable::default(), PageTable::default()];
-        from.reserve(100, &mut pool).unwrap();
-        to.reserve(70, &mut pool).unwrap();
-        for (page, part) in from.parts_mut(0..PAGE_POSITIONS).enumerate() {
-            part.fill(page as f32);
-        }
-        to.copy_from(&from, 65);
-        let held: Vec<f32> = to.parts(0..2).flatten().copied().collect();
-        assert_eq!(held, [0.0, 0.0, 1.0, 1.0]);
-    }
-
-    #[test]
-    #[should_panic(expected = "a page of this model")]
-    fn a_pool_takes_no_page_of_another_model() {
-        let mut table = PageTable::default();
-        table.reserve(1, &mut PagePool::new(1, 8)).unwrap();
-        table.release(&mut PagePool::new(1, 9));
-    }
-
-    #[test]
-    #[should_panic(expected = "a page of this pool")]
-    fn a_full_pool_takes_no_page() {
-        let mut table = PageTable::default();
-        table.reserve(1, &mut PagePool::new(1, 8)).unwrap();
-        table.release(&mut PagePool::new(1, 8));
-    }
 }

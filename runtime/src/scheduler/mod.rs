@@ -24,7 +24,9 @@
 //! - Requests are admitted in the order they came, each when states and pages for
 //!   all its choices are free: a large one is never overtaken.
 //! - A sequence gets the pages of its prompt and of all it may generate when it is
-//!   admitted, and gives them back when it ends: none lacks memory half-way.
+//!   admitted, and gives them back when it ends: none lacks memory half-way. With
+//!   [`SpillSizes`] a few of them are in memory and the others in a file; before a
+//!   sweep the oldest leave for the file.
 //! - Every sequence that generates is in every sweep. Prompts share the chunk in
 //!   the order of admission.
 //! - A request that is called off, or whose time is over, leaves at the end of
@@ -45,7 +47,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use k3_config::ModelFootprint;
-use k3_models::{ModelFamily, PagePool, SequenceState as _, Workers as _};
+use k3_models::{ModelFamily, PagePool, PageStore, SequenceState as _, Spill, Workers as _};
 
 use crate::forward::{Cancel, SweepProgress};
 use crate::pool::ComputePool;
@@ -57,7 +59,7 @@ pub use guessing::guessing_bytes;
 pub use request::{
     Choice, GenerateRequest, PromptRows, RefusalReason, Refused, RequestId, TokenWatch,
 };
-pub use settings::{SchedulerBytes, SchedulerSettings};
+pub use settings::{SchedulerBytes, SchedulerSettings, SpillSizes};
 pub use step::StepReport;
 
 use crate::prefix::PrefixStore;
@@ -140,6 +142,23 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         }
     }
 
+    /// Keeps the pages beyond those in memory in `store`, as many as the settings
+    /// say, before anything is asked for.
+    ///
+    /// # Panics
+    ///
+    /// If the settings have no pages in a file, or a sequence has pages already.
+    pub fn spill_to(&mut self, store: Arc<dyn PageStore>) {
+        let sizes = self.settings.spill.expect("settings with pages in a file");
+        assert!(sizes.memory_pages >= self.settings.touched_pages());
+        self.pages.spill_to(Spill {
+            store,
+            place_count: sizes.file_pages,
+            memory_pages: sizes.memory_pages,
+            part_len: self.model.page_part_len(),
+        });
+    }
+
     /// Tells `progress` where each sweep stands.
     pub fn report_progress(&mut self, progress: Arc<SweepProgress>) {
         self.progress = progress;
@@ -195,10 +214,16 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         self.running.len()
     }
 
-    /// Pages that no sequence has, of all that the sequences share.
+    /// Pages in memory that no sequence has, of all that the sequences share.
     #[must_use]
     pub fn free_pages(&self) -> (usize, usize) {
         (self.pages.free_count(), self.pages.page_count())
+    }
+
+    /// Pages in the file that no sequence has.
+    #[must_use]
+    pub fn free_file_pages(&self) -> usize {
+        self.pages.free_place_count()
     }
 
     /// Whether there is nothing to do.
@@ -242,10 +267,9 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             false
         });
         while let Some(waiting) = self.queue.front() {
-            let request = &waiting.request;
-            if request.choices.len() > self.free.len()
-                || request.page_count() > self.pages.free_count()
-            {
+            let (request, count) = (&waiting.request, waiting.request.choices.len());
+            let has_room = self.pages.has_room(request.position_count(), count);
+            if count > self.free.len() || !has_room {
                 break;
             }
             let Waiting { id, request } = self.queue.pop_front().expect("looked at it");

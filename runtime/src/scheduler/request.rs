@@ -116,10 +116,13 @@ impl GenerateRequest {
         self.prompt_ids.len().saturating_add(self.gen_count)
     }
 
-    /// Pages that its choices take together.
-    #[must_use]
-    pub fn page_count(&self) -> usize {
-        pages_for(self.position_count()).saturating_mul(self.choices.len())
+    /// Pages that its choices take together: in memory, and in a file.
+    fn pages_needed(&self, settings: &SchedulerSettings) -> [usize; 2] {
+        let all = pages_for(self.position_count());
+        let memory = settings
+            .spill
+            .map_or(all, |spill| all.min(spill.memory_pages));
+        [memory, all - memory].map(|pages| pages.saturating_mul(self.choices.len()))
     }
 
     /// Why it is over before it began, if it is.
@@ -160,14 +163,17 @@ impl GenerateRequest {
                 context,
             });
         }
-        let (needed, pages) = (self.page_count(), settings.page_count());
-        if needed > pages {
-            return Some(RefusalReason::Pages {
-                choices: self.choices.len(),
-                positions: self.position_count(),
-                needed,
-                pages,
-            });
+        let file_pages = settings.spill.map_or(0, |spill| spill.file_pages);
+        let [needed, in_file] = self.pages_needed(settings);
+        for (needed, pages) in [(needed, settings.page_count()), (in_file, file_pages)] {
+            if needed > pages {
+                return Some(RefusalReason::Pages {
+                    choices: self.choices.len(),
+                    positions: self.position_count(),
+                    needed,
+                    pages,
+                });
+            }
         }
         if self.prompt_rows == PromptRows::All && !settings.prompt_logits {
             return Some(RefusalReason::PromptLogits);

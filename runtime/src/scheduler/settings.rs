@@ -1,6 +1,6 @@
 //! Sizes of a scheduler, and what they reserve.
 
-use k3_config::pool_page_count;
+use k3_config::{pool_page_count, touched_pages};
 use k3_models::{ModelFamily, PAGE_POSITIONS, WorkspaceSize};
 
 use super::guessing::guessing_bytes;
@@ -20,6 +20,9 @@ pub struct SchedulerSettings {
     /// Positions that all sequences have memory for together, at least one
     /// context; `None`: each has its whole context beside all others.
     pub context_total: Option<usize>,
+    /// Pages in a file, for sequences longer than their memory; `context_total`
+    /// counts for nothing beside it.
+    pub spill: Option<SpillSizes>,
     /// Prompt positions per sweep, at least 1, over all sequences.
     pub chunk_positions: usize,
     /// Guesses per sequence and sweep; 0 never guesses.
@@ -50,6 +53,16 @@ impl From<SchedulerBytes> for SessionBytes {
     }
 }
 
+/// Pages of sequences that do not all stay in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpillSizes {
+    /// Pages that each sequence has in memory, at least those that a sweep can
+    /// touch: see [`SchedulerSettings::touched_pages`].
+    pub memory_pages: usize,
+    /// Pages that all sequences have in the file together.
+    pub file_pages: usize,
+}
+
 impl SchedulerSettings {
     /// One sequence that never guesses and has nobody to wait for.
     #[must_use]
@@ -58,6 +71,7 @@ impl SchedulerSettings {
             sequences_max: 1,
             context_positions,
             context_total: None,
+            spill: None,
             chunk_positions,
             guesses_max: 0,
             queue_max: 1,
@@ -89,7 +103,8 @@ impl SchedulerSettings {
                 max: SEQUENCES_MAX,
             });
         }
-        if let Some(total) = self.context_total.filter(|total| *total < count) {
+        let total = self.context_total.filter(|_| self.spill.is_none());
+        if let Some(total) = total.filter(|total| *total < count) {
             return Err(RunError::ContextTotal {
                 total,
                 context: count,
@@ -118,9 +133,24 @@ impl SchedulerSettings {
         })
     }
 
-    /// Pages that the sequences share.
+    /// Most pages of one sequence that one sweep changes.
+    #[must_use]
+    pub fn touched_pages(&self) -> usize {
+        let most = self.chunk_positions.max(1 + self.guesses_max);
+        touched_pages(
+            PAGE_POSITIONS as u64,
+            most.min(self.context_positions) as u64,
+        )
+        .try_into()
+        .expect("fewer than positions")
+    }
+
+    /// Pages in memory that the sequences share.
     #[must_use]
     pub fn page_count(&self) -> usize {
+        if let Some(spill) = self.spill {
+            return spill.memory_pages * self.sequences_max;
+        }
         let count = pool_page_count(
             PAGE_POSITIONS as u64,
             self.sequences_max as u64,

@@ -13,7 +13,7 @@ use crate::kimi_k3::model::AttentionForm;
 use crate::kimi_k3::op::Buffer;
 use crate::kimi_k3::run::{KimiK3Run, Span, scatter};
 use crate::kimi_k3::state::StateShape;
-use crate::pages::{PAGE_POSITIONS, PageTable, pages_for, runs};
+use crate::pages::{PAGE_POSITIONS, PageTable, PastPart, pages_for, runs};
 use crate::parallel::{Pieces, for_each_piece, partition, take_front, worth};
 use crate::program::Block;
 
@@ -82,21 +82,25 @@ struct Caches<'a> {
 }
 
 impl<'a> Caches<'a> {
-    /// What the first `seen` positions take in `part` of `pages`.
+    /// What the first `seen` positions take in `part` of `pages`, the first of
+    /// which are `past`.
     fn of(
-        pages: &'a mut PageTable,
+        (past, pages): (&'a [PastPart], &'a mut PageTable),
         part: Range<usize>,
         seen: usize,
         heads: Range<usize>,
         (shape, form): (&StateShape, AttentionForm),
     ) -> Self {
         let count = pages_for(seen);
+        assert_eq!(past.len(), pages.outside().len(), "every page is at hand");
         if form == AttentionForm::Latent {
+            let past = past.iter().map(|part| &***part);
             return Self {
                 own: Vec::new(),
-                shared: pages.parts(part).take(count).collect(),
+                shared: past.chain(pages.parts(part)).take(count).collect(),
             };
         }
+        assert!(past.is_empty(), "keys and values of heads stay in memory");
         let len = shape.expanded_head();
         let parts = pages.parts_mut(part).take(count).map(|part| {
             let (caches, ropes) = part.split_at_mut(shape.heads * len);
@@ -187,10 +191,19 @@ impl KimiK3Run<'_> {
             first_head,
             scale: 1.0 / f32::from(width).sqrt(),
         };
-        for (state, span) in self.states.iter_mut().zip(&self.spans) {
+        let segments = self.states.iter_mut().zip(&self.spans).enumerate();
+        for (segment, (state, span)) in segments {
             let seen = span.origin + span.len;
+            let Some(past) = self.past.of(segment) else {
+                // Lost, and the others do not notice.
+                let rows = workspace.wide.chunks_exact_mut(positions);
+                for row in rows.take(block_heads * shape.value) {
+                    row[span.start..span.start + span.len].fill(0.0);
+                }
+                continue;
+            };
             let Caches { mut own, shared } = Caches::of(
-                &mut state.pages,
+                (past, &mut state.pages),
                 state.layers[layer].part(),
                 seen,
                 first_head..first_head + block_heads,

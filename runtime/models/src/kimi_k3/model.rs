@@ -214,6 +214,10 @@ impl ModelFamily for KimiK3 {
         KimiK3State::page_len(self.config(), self.form, self.layout.layer_count())
     }
 
+    fn page_part_len(&self) -> usize {
+        KimiK3State::page_part_len(self.config(), self.form)
+    }
+
     fn new_workspace(&self, size: WorkspaceSize) -> KimiK3Workspace {
         KimiK3Workspace::new(&self.layout, &self.program, size)
     }

@@ -7,7 +7,7 @@ use k3_formats::KimiK3Config;
 
 use crate::family::SequenceState;
 use crate::kimi_k3::model::AttentionForm;
-use crate::pages::{PAGE_POSITIONS, PagePool, PageTable, PagesShort, runs};
+use crate::pages::{PAGE_POSITIONS, PagePool, PageTable, PagesShort, StoreError, runs};
 
 /// Sizes of one layer's state; all in f32 elements.
 #[derive(Debug, Clone, Copy)]
@@ -186,6 +186,11 @@ impl KimiK3State {
         }
     }
 
+    /// Elements of the part that one MLA layer has of a page.
+    pub(crate) fn page_part_len(config: &KimiK3Config, form: AttentionForm) -> usize {
+        PAGE_POSITIONS * StateShape::new(config).position_len(form)
+    }
+
     /// Elements of one page: [`PAGE_POSITIONS`] positions of every MLA layer.
     pub(crate) fn page_len(
         config: &KimiK3Config,
@@ -193,7 +198,7 @@ impl KimiK3State {
         layer_count: usize,
     ) -> usize {
         let layers = (0..layer_count).filter(|layer| config.is_mla(*layer));
-        layers.count() * PAGE_POSITIONS * StateShape::new(config).position_len(form)
+        layers.count() * Self::page_part_len(config, form)
     }
 
     /// Bytes per sequence: the fixed part, and the part per position.
@@ -222,6 +227,18 @@ impl SequenceState for KimiK3State {
         self.pages.reserve(positions, pool)
     }
 
+    fn make_room(&mut self, positions: usize) -> Result<(), StoreError> {
+        assert_eq!(
+            self.held, 0,
+            "positions that may be taken back stay in memory"
+        );
+        self.pages.make_room(self.position, positions)
+    }
+
+    fn outside(&self) -> &[u32] {
+        self.pages.outside()
+    }
+
     fn release(&mut self, pool: &mut PagePool) {
         self.reset();
         self.pages.release(pool);
@@ -232,6 +249,7 @@ impl SequenceState for KimiK3State {
     }
 
     fn reset(&mut self) {
+        self.pages.clear();
         for layer in &mut self.layers {
             // Only the recurrent part is read before it is written.
             if let LayerState::Kda(values) = layer {
@@ -247,19 +265,21 @@ impl SequenceState for KimiK3State {
         self.held > 0
     }
 
-    fn copy_from(&mut self, other: &Self) {
+    fn copy_from(&mut self, other: &Self) -> Result<(), StoreError> {
         assert!(!other.poisoned && other.held == 0, "a state that is whole");
         assert!(other.position <= self.capacity(), "room for every position");
         assert_eq!(self.layers.len(), other.layers.len(), "the same model");
+        self.poisoned = true;
         for (to, from) in self.layers.iter_mut().zip(&other.layers) {
             if let (LayerState::Kda(to), LayerState::Kda(from)) = (to, from) {
                 to.copy_from_slice(from);
             }
         }
-        self.pages.copy_from(&other.pages, other.position);
+        self.pages.copy_from(&other.pages, other.position)?;
         self.position = other.position;
         self.held = 0;
         self.poisoned = false;
+        Ok(())
     }
 
     fn saved_bytes(&self, position: usize) -> u64 {
@@ -272,14 +292,14 @@ impl SequenceState for KimiK3State {
 
     fn save(&self, out: &mut dyn io::Write) -> io::Result<()> {
         assert!(!self.poisoned && self.held == 0, "a state that is whole");
-        let mut bytes = Vec::with_capacity(CHUNK_BYTES);
+        let (mut bytes, mut room) = (Vec::with_capacity(CHUNK_BYTES), Vec::new());
         for layer in &self.layers {
             match layer {
                 LayerState::Kda(values) => write_values(values, &mut bytes, out)?,
                 LayerState::Paged(part) => {
                     for (page, range) in saved_runs(&self.shape, self.form, self.position) {
-                        let values = &self.pages.part(page, part.clone())[range];
-                        write_values(values, &mut bytes, out)?;
+                        let values = self.pages.read_part(page, part.clone(), &mut room)?;
+                        write_values(&values[range], &mut bytes, out)?;
                     }
                 }
             }
@@ -290,14 +310,22 @@ impl SequenceState for KimiK3State {
     fn restore(&mut self, position: usize, from: &mut dyn io::Read) -> io::Result<()> {
         assert!(position <= self.capacity(), "room for every position");
         self.poisoned = true;
-        let mut bytes = Vec::with_capacity(CHUNK_BYTES);
+        self.pages.clear();
+        self.pages.lay_out(position);
+        let (mut bytes, mut room) = (Vec::with_capacity(CHUNK_BYTES), Vec::new());
         for layer in &mut self.layers {
             match layer {
                 LayerState::Kda(values) => read_values(values, &mut bytes, from)?,
                 LayerState::Paged(part) => {
                     for (page, range) in saved_runs(&self.shape, self.form, position) {
-                        let values = &mut self.pages.part_mut(page, part.clone())[range];
-                        read_values(values, &mut bytes, from)?;
+                        if page >= self.pages.outside().len() {
+                            let values = &mut self.pages.part_mut(page, part.clone())[range];
+                            read_values(values, &mut bytes, from)?;
+                            continue;
+                        }
+                        room.resize(range.len(), 0.0);
+                        read_values(&mut room, &mut bytes, from)?;
+                        self.pages.write_part(page, part.clone(), &room)?;
                     }
                 }
             }

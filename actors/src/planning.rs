@@ -2,7 +2,7 @@
 
 use k3_config::{
     ArenaLayout, BudgetPlan, MemoryBudget, ModelFootprint, Pins, PlanRefusal, PlanRequest,
-    WorkspaceShape, plan,
+    SpillRequest, WorkspaceShape, plan,
 };
 use k3_models::WorkspaceSize;
 use k3_runtime::scheduler::guessing_bytes;
@@ -20,6 +20,8 @@ pub struct PlanInputs {
     /// Positions that all sequences have memory for together; see
     /// [`PlanRequest::context_total`].
     pub context_total: Option<u64>,
+    /// Where pages go that do not fit into memory, if they may.
+    pub spill: Option<SpillRequest>,
     /// Prompt positions of one sweep.
     pub chunk_positions: u64,
     /// Sequences that run at a time.
@@ -95,6 +97,7 @@ pub fn plan_run(
         budget,
         context_positions: inputs.context_positions,
         context_total: inputs.context_total,
+        spill: inputs.spill,
         chunk_positions: inputs.chunk_positions,
         logit_rows: inputs.logit_rows,
         step_positions,

@@ -117,6 +117,10 @@ impl WeightSource for StreamingSource {
     }
 
     fn block(&mut self, index: BlockIndex) -> Result<StreamLease, RunError> {
+        if let Some(past) = &mut self.past {
+            // Attention may have let go of some slots.
+            past.ask();
+        }
         let lease = self.trunk.block(index.index())?;
         self.lookahead.keep(index, &lease);
         Ok(StreamLease::Trunk(lease))

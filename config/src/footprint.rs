@@ -46,6 +46,8 @@ pub struct ModelFootprint {
     pub state_bytes_per_position: u64,
     /// Positions of a page: memory for positions comes in pages.
     pub state_page_positions: u64,
+    /// Parts of a page, one for each layer that keeps something for positions.
+    pub state_page_parts: u64,
     /// Activation memory per position of a sweep.
     pub activation_bytes_per_position: u64,
     /// One row of logits.

@@ -56,8 +56,8 @@ pub use origin::{Origin, Sourced};
 pub use plan::{
     ArenaLayout, BudgetPlan, DiskForecast, ForcedSplit, LOOKAHEAD_POSITIONS_MAX, LineKind,
     LookaheadPlan, PagePlan, PinMap, PinSummary, PlanLine, PlanRefusal, PlanRequest, Prediction,
-    RefusedBetween, RingPlan, Shortfall, SlotPlan, SplitKind, WorkspaceShape, pinned_blocks, plan,
-    plan_by_budget,
+    RefusedBetween, RingPlan, Shortfall, SlotPlan, SpillRequest, SplitKind, WorkspaceShape,
+    pinned_blocks, plan, plan_by_budget,
 };
 pub use preset::{
     DEFAULT_CHUNK_POSITIONS, DEFAULT_CONTEXT_POSITIONS, Preset, SMALL_BUDGET,

@@ -25,6 +25,7 @@ mod by_budget;
 mod experts;
 mod lines;
 mod lookahead;
+mod pages;
 mod pins;
 mod predict;
 mod refusal;
@@ -46,22 +47,12 @@ pub use arena::ArenaLayout;
 pub use by_budget::{RefusedBetween, plan_by_budget};
 pub use lines::{LineKind, PlanLine};
 pub use lookahead::{LOOKAHEAD_POSITIONS_MAX, LookaheadPlan};
+pub use pages::PagePlan;
 pub use pins::{PinMap, pinned_blocks};
 pub use predict::{DiskForecast, Prediction};
 pub use refusal::{PlanRefusal, Shortfall};
-pub use request::{PlanRequest, WorkspaceShape};
+pub use request::{PlanRequest, SpillRequest, WorkspaceShape};
 pub use splits::{ForcedSplit, SplitKind};
-
-/// The memory for positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct PagePlan {
-    /// Pages that the sequences share.
-    pub page_count: u64,
-    /// Positions of a page.
-    pub page_positions: u64,
-    /// Size of a page.
-    pub page_bytes: u64,
-}
 
 /// The ring that streamed blocks pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -159,8 +150,10 @@ impl BudgetPlan {
 /// If the request breaks what its fields promise.
 pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
     request.check();
+    let request = &pages::decided(request)?;
     let context = request.context_positions;
-    if let Some(total) = request.context_total.filter(|total| *total < context) {
+    let total = request.context_total.filter(|_| request.spill.is_none());
+    if let Some(total) = total.filter(|total| *total < context) {
         return Err(PlanRefusal::TotalBelowContext { total, context });
     }
     let model = Model::new(request)?;
@@ -200,11 +193,7 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
         planned: Bytes(planned),
         left_over: Bytes(request.budget.total.0 - planned),
         smallest_budget: saturating_bytes(smallest),
-        pages: PagePlan {
-            page_count: request.page_count(context),
-            page_positions: request.footprint.state_page_positions,
-            page_bytes: request.footprint.page_bytes(),
-        },
+        pages: request.pages(context),
         ring: RingPlan {
             place_count: share.ring_places,
             place_bytes: model.trunk.place_bytes,
@@ -217,7 +206,10 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
         },
         lookahead: LookaheadPlan::new(request, slots),
         pins: summary(request, &pinned),
-        prediction: Prediction::new(request.footprint, &pinned, all_cached, request.sequences),
+        prediction: Prediction {
+            past_bytes_per_sweep: request.pages(context).read_bytes_per_sweep(),
+            ..Prediction::new(request.footprint, &pinned, all_cached, request.sequences)
+        },
         pinned,
     })
 }
@@ -292,7 +284,8 @@ impl Model {
         let fits = |context, chunk| fits_total(context, chunk, request.context_total);
         let all = context.saturating_mul(request.sequences);
         let total = request.context_total.unwrap_or(all);
-        let total = (request.sequences > 1).then_some(total);
+        let is_shared = request.sequences > 1 && request.spill.is_none();
+        let total = is_shared.then_some(total);
         let least = variable_needs(
             &self.trunk,
             &self.trunk.least(),

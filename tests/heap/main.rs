@@ -74,6 +74,7 @@ impl Case<'_> {
             sequences: 1,
             guesses: 0,
             context_total: None,
+            spill: None,
             context_positions: CONTEXT as u64,
             chunk_positions: PROMPT.len() as u64,
             logit_rows: 1,
@@ -95,6 +96,7 @@ impl Case<'_> {
             direct: DirectPolicy::Probe,
             pages: self.pages,
             policy: CachePolicy::DeepLayers,
+            spill: None,
         };
         let mut supervisor =
             Supervisor::start(&model, &checkpoint, &plan, &settings, None).unwrap();

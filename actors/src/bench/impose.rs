@@ -2,8 +2,8 @@
 
 use k3_config::ModelFootprint;
 use k3_models::{
-    Block, ExpertDemand, ExpertKey, LayerIndex, ModelError, ModelFamily, Sweep, SweepProgram,
-    SweepRun, Workers, WorkspaceSize,
+    Block, ExpertDemand, ExpertKey, LayerIndex, ModelError, ModelFamily, PastPart, StoreError,
+    Sweep, SweepProgram, SweepRun, Workers, WorkspaceSize,
 };
 
 /// `model`, with the experts of its sweeps given: `demands` holds the picks of

@@ -65,6 +65,7 @@ impl Fixture {
             sequences: 1,
             guesses: 0,
             context_total: None,
+            spill: None,
             context_positions: POSITIONS as u64,
             chunk_positions: POSITIONS as u64,
             logit_rows: 1,
@@ -176,6 +177,7 @@ fn settings(engine: EnginePreference) -> StreamSettings {
         direct: DirectPolicy::Probe,
         pages: PagePolicy::Small,
         policy: CachePolicy::DeepLayers,
+        spill: None,
     }
 }
 

@@ -22,6 +22,8 @@ named_enum! {
         Vectors => "vectors",
         /// What conversations carry from sweep to sweep.
         States => "sequence states",
+        /// Where parts of pages pass through that do not stay in memory.
+        Past => "pages read back",
         /// Buffers of a sweep, embedding rows among them.
         Activations => "activations",
         /// Buffers for logits.
@@ -94,6 +96,7 @@ pub(super) fn fixed_needs(
     assert!(shape.positions > 0 && shape.logit_rows <= shape.positions);
     let mut needs = resident_needs(request);
     needs.push(states_need(request, shape));
+    needs.push(past_need(request, shape));
     needs.extend(workspace_needs(request, shape));
     needs.push(Need::new(
         LineKind::SpeculationLog,
@@ -153,6 +156,19 @@ fn states_need(request: &PlanRequest<'_>, shape: WorkspaceShape) -> Need {
     )
 }
 
+fn past_need(request: &PlanRequest<'_>, shape: WorkspaceShape) -> Need {
+    let pages = request.pages(shape.context_positions);
+    let arena = request.layout.reserve(pages.staged_bytes().into());
+    Need::new(
+        LineKind::Past,
+        arena + u128::from(pages.checksum_bytes()),
+        match pages.file_page_count {
+            0 => "all pages stay in memory".to_owned(),
+            count => format!("one layer of {count} pages on disk"),
+        },
+    )
+}
+
 /// The buffers of a sweep, those for logits apart.
 fn workspace_needs(request: &PlanRequest<'_>, shape: WorkspaceShape) -> [Need; 2] {
     let without_logits = (request.workspace)(WorkspaceShape {
@@ -196,6 +212,10 @@ fn counted(count: u64, one: &str, many: &str) -> String {
 fn states_why(request: &PlanRequest<'_>, shape: WorkspaceShape) -> String {
     let sequences = counted(request.sequences, "sequence", "sequences");
     let context = shape.context_positions;
+    let [memory, in_file] = request.pages_of_each(context);
+    if in_file > 0 {
+        return format!("{sequences}, each {memory} pages in memory");
+    }
     if request.context_total.is_none() || request.sequences == 1 {
         return format!("{sequences} of {context} positions");
     }

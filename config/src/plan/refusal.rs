@@ -42,6 +42,17 @@ pub enum PlanRefusal {
         /// Positions of one.
         context: u64,
     },
+    /// A file for pages that would be larger than it may be.
+    #[error(
+        "positions that do not fit into memory take {needed} of the disk, but --spill-gb is \
+         {most}: raise it, raise --memory, or lower --context or --sequences"
+    )]
+    SpillTooLarge {
+        /// Size of the file.
+        needed: Bytes,
+        /// What it may have.
+        most: Bytes,
+    },
     /// A trunk no machine could hold or read.
     #[error("the trunk has {bytes} bytes, more than any checkpoint: its sizes cannot be right")]
     TrunkTooLarge {

@@ -74,6 +74,22 @@ impl BudgetPlan {
             "read per token if none is found"
         };
         row(text, "experts per token", experts, why);
+        if prediction.past_bytes_per_sweep > 0 {
+            let past = Bytes(prediction.past_bytes_per_sweep);
+            row(
+                text,
+                "pages per sweep",
+                past,
+                "read back at the longest context",
+            );
+            let file = Bytes(self.pages.file_bytes());
+            row(
+                text,
+                "pages on disk",
+                file,
+                "taken by the file at its start",
+            );
+        }
         let embedding = Bytes(prediction.embedding_row_bytes);
         row(text, "embedding row", embedding, "read per token");
     }

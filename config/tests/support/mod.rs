@@ -76,6 +76,7 @@ pub(crate) fn kimi_k3() -> ModelFootprint {
         state_bytes_fixed: 69 * (4 * 96 * 128 * 128 + 4 * 3 * 3 * 12_288),
         state_bytes_per_position: 24 * 4 * 576,
         state_page_positions: 64,
+        state_page_parts: 1,
         activation_bytes_per_position: 1_500_000,
         logit_row_bytes: 4 * 163_840,
     }
@@ -116,6 +117,7 @@ pub(crate) fn kimi_request<'a>(
         budget,
         context_positions: 4096,
         context_total: None,
+        spill: None,
         chunk_positions: 16,
         logit_rows: 1,
         step_positions: 1,

@@ -64,6 +64,7 @@ impl Prepared {
             reading: &reading,
             context_positions: size(context),
             context_total: None,
+            spill: None,
             chunk_positions: size(chunk),
             sequences: 1,
             guesses: 0,
@@ -97,6 +98,7 @@ impl Prepared {
             direct: DirectPolicy::Probe,
             pages: self.reading.pages,
             policy: self.opened.settings.policy.value,
+            spill: None,
         }
     }
 }

@@ -112,6 +112,7 @@ impl Streaming {
             direct: DirectPolicy::Probe,
             pages: reading.pages,
             policy: setup.settings.policy.value,
+            spill: setup.settings.spill.as_ref().map(|dir| dir.value.clone()),
         };
         let supervisor = Supervisor::start(model, checkpoint, &plan, &settings, None)?;
         let trunk = checkpoint

@@ -180,6 +180,10 @@ fn footprint(layout: &KimiK3Layout, program: &SweepProgram, form: AttentionForm)
         state_bytes_fixed,
         state_bytes_per_position,
         state_page_positions: PAGE_POSITIONS as u64,
+        state_page_parts: {
+            let page = KimiK3State::page_len(config, form, layout.layer_count());
+            (page / KimiK3State::page_part_len(config, form)) as u64
+        },
         activation_bytes_per_position: workspace(1) - workspace(0),
         logit_row_bytes: 4 * config.vocab_size as u64,
     }

@@ -150,6 +150,10 @@ pub struct Settings {
     pub prefix_cache: Option<Sourced<PathBuf>>,
     /// How much of them.
     pub prefix_cache_gb: Sourced<Gigabytes>,
+    /// Where positions go that do not fit into memory.
+    pub spill: Option<Sourced<PathBuf>>,
+    /// How much of them.
+    pub spill_gb: Option<Sourced<Gigabytes>>,
     /// Attention form.
     pub attention: Sourced<AttentionChoice>,
     /// Further folders that hold shards.
@@ -215,6 +219,8 @@ impl Settings {
             sequences: layer.sequences,
             prefix_cache: layer.prefix_cache,
             prefix_cache_gb: or_default(layer.prefix_cache_gb, DEFAULT_PREFIX_CACHE),
+            spill: layer.spill,
+            spill_gb: layer.spill_gb,
             attention: or_default(layer.attention, AttentionChoice::Latent),
             root: layer.root,
             trunk: layer.trunk,

@@ -308,6 +308,10 @@ pub(crate) struct ExecutionArgs {
     /// more than this.
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub context: Option<u64>,
+
+    /// Where positions go that do not fit into memory.
+    #[command(flatten)]
+    pub spill: SpillArgs,
 }
 
 /// What is kept of one run for the next.
@@ -332,6 +336,24 @@ pub(crate) struct PrefixArgs {
     /// Neither take states from there nor keep any
     #[arg(long, conflicts_with_all = ["prefix_cache", "prefix_cache_gb"])]
     pub no_prefix_cache: bool,
+}
+
+/// Where positions go that do not fit into memory.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct SpillArgs {
+    /// Put positions here that do not fit into memory
+    ///
+    /// For contexts that memory does not hold: as many pages of 64 positions as
+    /// fit stay, the oldest lie in a file without a name, which takes all its room
+    /// at the start and is gone with the process. Every sweep reads them back.
+    /// The results are the same bytes. Nothing is written if everything fits.
+    #[arg(long, value_name = "DIR")]
+    pub spill: Option<PathBuf>,
+
+    /// Most that they take there, in 10^9 bytes [default: what they need]
+    #[arg(long, value_name = "GB", allow_hyphen_values = true)]
+    pub spill_gb: Option<Gigabytes>,
 }
 
 /// Which processors compute threads run on.

@@ -152,7 +152,11 @@ impl PlanRequest<'_> {
         let parts = footprint.state_page_parts;
         let part_bytes = footprint.page_bytes() / parts.max(1);
         let unit = self.layout.alignment_bytes.max(READ_UNIT);
-        let ahead = outside.saturating_mul(parts.saturating_sub(1));
+        let ahead = if parts > 1 {
+            outside.min(AHEAD_PARTS)
+        } else {
+            0
+        };
         PagePlan {
             page_count: self.page_count(context_positions),
             page_positions: footprint.state_page_positions,
@@ -161,8 +165,10 @@ impl PlanRequest<'_> {
             file_page_count: outside,
             part_count: parts,
             part_bytes,
-            part_stride_bytes: part_bytes.next_multiple_of(unit),
-            staged_part_count: outside.saturating_add(ahead.min(AHEAD_PARTS)),
+            part_stride_bytes: part_bytes
+                .checked_next_multiple_of(unit)
+                .unwrap_or(u64::MAX),
+            staged_part_count: outside.saturating_add(ahead),
         }
     }
 

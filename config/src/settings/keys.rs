@@ -202,6 +202,10 @@ setting_keys! {
     prefix_cache: PathBuf,
     /// How much of them.
     prefix_cache_gb: Gigabytes,
+    /// Where positions go that do not fit into memory.
+    spill: PathBuf,
+    /// How much of them.
+    spill_gb: Gigabytes,
     /// Attention form.
     attention: AttentionChoice,
     /// Further folders that hold shards.

@@ -66,6 +66,8 @@ impl Settings {
             SettingRow::optional("sequences", &self.sequences),
             SettingRow::optional("prefix_cache", &self.prefix_cache),
             SettingRow::new("prefix_cache_gb", &self.prefix_cache_gb),
+            SettingRow::optional("spill", &self.spill),
+            SettingRow::optional("spill_gb", &self.spill_gb),
             SettingRow::new("attention", &self.attention),
             SettingRow::optional("root", &self.root),
             SettingRow::optional("trunk", &self.trunk),

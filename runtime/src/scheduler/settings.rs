@@ -1,6 +1,6 @@
 //! Sizes of a scheduler, and what they reserve.
 
-use k3_config::{pool_page_count, touched_pages};
+use k3_config::{PagePlan, pool_page_count, touched_pages};
 use k3_models::{ModelFamily, PAGE_POSITIONS, WorkspaceSize};
 
 use super::guessing::guessing_bytes;
@@ -61,6 +61,18 @@ pub struct SpillSizes {
     pub memory_pages: usize,
     /// Pages that all sequences have in the file together.
     pub file_pages: usize,
+}
+
+impl SpillSizes {
+    /// Those of a plan; `None` if all pages stay in memory.
+    #[must_use]
+    pub fn of(plan: &PagePlan) -> Option<Self> {
+        let count = |pages: u64| usize::try_from(pages).expect("planned pages fit memory");
+        (plan.file_page_count > 0).then(|| Self {
+            memory_pages: count(plan.memory_page_count),
+            file_pages: count(plan.file_page_count),
+        })
+    }
 }
 
 impl SchedulerSettings {

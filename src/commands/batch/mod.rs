@@ -132,7 +132,10 @@ fn prompts(
 
 /// Positions that all prompts at a time may take, if it was said.
 fn context_total(setup: &Setup) -> Option<usize> {
-    let asked = setup.settings.context_total.as_ref();
+    let settings = &setup.settings;
+    let asked = settings.context_total.as_ref();
+    // What does not fit beside it lies in the file.
+    let asked = asked.filter(|_| settings.spill.is_none() || setup.budget.is_none());
     asked.map(|asked| size(asked.value.get().into()))
 }
 
@@ -247,7 +250,7 @@ impl Started<'_> {
             let trunk = source.trunk_report().cloned();
             self.live.resident(trunk.clone());
             return Ok(Ended {
-                driven: drive.run(&mut source)?,
+                driven: drive.run(&mut source, None)?,
                 trunk,
                 streaming: None,
                 notes: Vec::new(),
@@ -258,7 +261,8 @@ impl Started<'_> {
         let mut streaming =
             Streaming::start(setup, &args.reading, self.model, self.settings, live)?;
         streaming.heed(self.cancel);
-        let driven = drive.run(streaming.source());
+        let spill = streaming.spill();
+        let driven = drive.run(streaming.source(), spill);
         let stopped = streaming.stop();
         let failures = stopped.failures();
         Ok(Ended {

@@ -228,6 +228,8 @@ impl SetupArgs<'_> {
             context_total: others.context_total,
             prefix_cache: self.prefix.prefix_cache.clone(),
             prefix_cache_gb: self.prefix.prefix_cache_gb,
+            spill: execution.spill.spill.clone(),
+            spill_gb: execution.spill.spill_gb,
             ..memory
         }
     }

@@ -245,6 +245,12 @@ impl Model {
         self.trunk.least_bytes() + self.experts.bytes(self.experts.least())
     }
 
+    /// The least with which reading is not slowed down.
+    fn usual_bytes(&self) -> u128 {
+        let experts = self.experts.bytes(self.experts.usual());
+        self.trunk.usual_bytes() + experts
+    }
+
     /// Divides `room`, which is at least [`Self::least_bytes`].
     fn allocate(&self, room: u128) -> (TrunkShare, Slots) {
         assert!(room >= self.least_bytes(), "the least allocation fits");

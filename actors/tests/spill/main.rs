@@ -68,7 +68,8 @@ struct Side {
     memory_pages: Option<u64>,
     threads: usize,
     engine: EnginePreference,
-    delay: bool,
+    /// Answers of the engine that are held back and let go in any order.
+    reorder: Option<usize>,
 }
 
 const ALL: Side = Side {
@@ -78,7 +79,7 @@ const ALL: Side = Side {
     memory_pages: None,
     threads: 1,
     engine: EnginePreference::Pread,
-    delay: false,
+    reorder: None,
 };
 
 impl Side {
@@ -208,12 +209,12 @@ fn run(case: &Case, side: Side, requests: Vec<GenerateRequest>, beside: &Beside<
     let delays = FaultyPlan {
         seed: 3,
         delay_max: std::time::Duration::from_micros(200),
-        reorder: 4,
+        reorder: side.reorder.unwrap_or(0),
         ..FaultyPlan::default()
     };
     let delayed: &WrapEngine =
         &move |inner, table| Arc::new(FaultyEngine::new(inner, table, delays.clone()));
-    let wrap = beside.wrap.or(side.delay.then_some(delayed));
+    let wrap = beside.wrap.or(side.reorder.map(|_| delayed));
     let stream = side.stream(dir.path());
     let mut supervisor = Supervisor::start(&model, &case.checkpoint, &plan, &stream, wrap).unwrap();
     // A file has no name, from the start.

@@ -24,32 +24,64 @@ fn answers_are_the_same_with_any_pages_in_memory() {
         (want.written_bytes, want.plan.pages.file_page_count),
         (0, 0)
     );
-    for (chunk, sequences, guesses, memory_pages, threads, delay) in [
-        (1, 2, 0, 1, 1, false),
-        (2, 3, 0, 2, 2, true),
-        (64, 2, 3, 2, 1, true),
-        (65, 8, 0, 3, 2, false),
-        (63, 8, 4, 2, 2, true),
-        (200, 4, 7, 5, 1, false),
-        (330, 3, 0, 6, 1, false),
+    let [pread, uring] = [EnginePreference::Pread, EnginePreference::Uring];
+    for (chunk, sequences, guesses, memory_pages, threads, engine) in [
+        (1, 2, 0, 1, 1, uring),
+        (2, 3, 0, 2, 2, pread),
+        (64, 2, 3, 2, 1, uring),
+        (65, 8, 0, 3, 2, pread),
+        (63, 8, 4, 2, 2, uring),
+        (200, 4, 7, 5, 1, pread),
+        (330, 3, 0, 6, 1, uring),
     ] {
-        for engine in [EnginePreference::Pread, EnginePreference::Uring] {
-            let side = Side {
-                chunk,
-                sequences,
-                guesses,
-                memory_pages: Some(memory_pages),
-                threads,
-                engine,
-                delay,
-            };
-            let got = run(&case, side, requests(&case), &Beside::default());
-            assert_same(&got, &want, &side);
-            let pages = &got.plan.pages;
-            assert_eq!(pages.memory_page_count, memory_pages, "{side:?}");
-            assert_eq!(pages.file_page_count, (6 - memory_pages) * sequences as u64);
-            assert_eq!(got.written_bytes > 0, memory_pages < 6, "{side:?}");
-        }
+        let side = Side {
+            chunk,
+            sequences,
+            guesses,
+            memory_pages: Some(memory_pages),
+            threads,
+            engine,
+            reorder: None,
+        };
+        let got = run(&case, side, requests(&case), &Beside::default());
+        assert_same(&got, &want, &side);
+        let pages = &got.plan.pages;
+        assert_eq!(pages.memory_page_count, memory_pages, "{side:?}");
+        assert_eq!(pages.file_page_count, (6 - memory_pages) * sequences as u64);
+        assert_eq!(got.written_bytes > 0, memory_pages < 6, "{side:?}");
+    }
+}
+
+/// Late, and in any order.
+#[test]
+fn it_does_not_matter_when_parts_arrive() {
+    let case = case();
+    let vocab = case.tiny.config.vocab_size;
+    let requests = || {
+        vec![
+            ask(prompt(310, vocab, 7), 4, 1),
+            ask(prompt(200, vocab, 8), 3, 1),
+        ]
+    };
+    let two = Side {
+        sequences: 2,
+        ..ALL
+    };
+    let want = run(&case, two, requests(), &Beside::default());
+    for (reorder, engine) in [
+        (0, EnginePreference::Pread),
+        (3, EnginePreference::Uring),
+        (9, EnginePreference::Pread),
+    ] {
+        let side = Side {
+            memory_pages: Some(2),
+            reorder: Some(reorder),
+            engine,
+            ..two
+        };
+        let got = run(&case, side, requests(), &Beside::default());
+        assert_same(&got, &want, &side);
+        assert!(got.read_bytes > 0);
     }
 }
 

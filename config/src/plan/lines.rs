@@ -214,7 +214,11 @@ fn states_why(request: &PlanRequest<'_>, shape: WorkspaceShape) -> String {
     let context = shape.context_positions;
     let [memory, in_file] = request.pages_of_each(context);
     if in_file > 0 {
-        return format!("{sequences}, each {memory} pages in memory");
+        let all = memory + in_file;
+        return match request.sequences {
+            1 => format!("{memory} of {all} pages in memory"),
+            _ => format!("{sequences}, {memory} of {all} pages each"),
+        };
     }
     if request.context_total.is_none() || request.sequences == 1 {
         return format!("{sequences} of {context} positions");

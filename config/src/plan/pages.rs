@@ -84,16 +84,21 @@ pub(super) fn decided<'a>(request: &PlanRequest<'a>) -> Result<PlanRequest<'a>, 
     };
     let all = context.div_ceil(request.footprint.state_page_positions);
     let least = request.touched_pages(context).min(all);
-    let fits = |pages: u64| {
+    let fits = |pages: u64, beside: u128| {
         let request = with(pages);
         let shape = request.shape(context, request.chunk_positions);
         let needs = fixed_needs(&request, shape, &model.trunk);
         let fixed: u128 = needs.iter().map(|need| need.bytes).sum();
-        fixed + model.least_bytes() <= u128::from(request.budget.total.0)
+        fixed + beside <= u128::from(request.budget.total.0)
     };
     let pages = match spill.memory_pages {
         Some(pages) => pages.clamp(least, all),
-        None => largest_fitting(least, all, fits).unwrap_or(least),
+        None if fits(all, model.least_bytes()) => all,
+        // Reading goes before the last pages: a sweep reads many times more.
+        None => [model.usual_bytes(), model.least_bytes()]
+            .into_iter()
+            .find_map(|beside| largest_fitting(least, all, |pages| fits(pages, beside)))
+            .unwrap_or(least),
     };
     let request = with(pages);
     let bytes = request.pages(context).file_bytes();

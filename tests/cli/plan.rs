@@ -65,7 +65,7 @@ fn the_lines_add_up_to_the_plan() {
     let report = json(&stdout_of(&fixed(&["--memory", "53M", "--json"])));
     let plan = &report["plan"];
     let lines = plan["lines"].as_array().unwrap();
-    assert_eq!(lines.len(), 13);
+    assert_eq!(lines.len(), 14);
     let sum: u64 = lines
         .iter()
         .map(|line| line["bytes"].as_u64().unwrap())

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::bytes::Bytes;
 
-use super::lines::PlanLine;
+use super::lines::{LineKind, PlanLine};
 use super::predict::DiskForecast;
 use super::{BudgetPlan, Shortfall};
 
@@ -101,7 +101,9 @@ impl Shortfall {
     pub fn table(&self) -> String {
         let mut text = String::new();
         row(&mut text, "budget", self.budget, "what there is");
-        for line in &self.lines {
+        // A screen has few lines, and of this one mostly nothing is to be said.
+        let is_shown = |line: &&PlanLine| line.kind != LineKind::Past || line.bytes.0 > 0;
+        for line in self.lines.iter().filter(is_shown) {
             plan_row(&mut text, line);
         }
         if let (Some(smallest), Some(missing)) = (self.smallest_budget, self.shortfall) {

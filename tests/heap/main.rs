@@ -60,6 +60,11 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// Positions of a sweep: one, where a single page may be in memory.
+    fn chunk(&self) -> usize {
+        self.memory_pages.map_or(PROMPT.len(), |_| 1)
+    }
+
     /// Streams a prompt and 100 tokens; what was allocated from the moment
     /// everything had started.
     fn growth(&self) -> Growth {
@@ -86,7 +91,7 @@ impl Case<'_> {
                 memory_pages: Some(pages),
             }),
             context_positions: CONTEXT as u64,
-            chunk_positions: PROMPT.len() as u64,
+            chunk_positions: self.chunk() as u64,
             logit_rows: 1,
             workers: self.threads as u64,
             vocabulary_bytes: 0,
@@ -148,7 +153,7 @@ fn spilled(
     let pages = supervisor.page_store().expect("pages that leave");
     let settings = SchedulerSettings {
         spill: SpillSizes::of(&plan.pages),
-        ..SchedulerSettings::single(CONTEXT, PROMPT.len())
+        ..SchedulerSettings::single(CONTEXT, 1)
     };
     let cancel = Cancel::default();
     let mut scheduler = Scheduler::new(model, supervisor.source(), pool, settings, cancel);

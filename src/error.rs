@@ -300,6 +300,14 @@ pub(crate) enum CliError {
         /// What the trunk has.
         packed: Bytes,
     },
+    /// Keys and values of every head, where latents are written away.
+    #[error("{named} writes latents away, but {attention} asks for keys and values of every head")]
+    SpillExpanded {
+        /// What named the directory.
+        named: String,
+        /// What named the form.
+        attention: String,
+    },
     /// A plan that contradicts itself.
     #[error(transparent)]
     Plan(PlanRefusal),
@@ -557,6 +565,7 @@ impl CliError {
             Self::Batch(error) => error.way_out().to_owned(),
             Self::State(error) => error.way_out().to_owned(),
             Self::BadPath { .. } => "name what is there, or leave it out".to_owned(),
+            Self::SpillExpanded { .. } => "leave one of them out".to_owned(),
             Self::TrunkBlockBytes { .. } => {
                 "leave it out, or pack the trunk with that --block-bytes".into()
             }

@@ -6,14 +6,14 @@ use std::path::Path;
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_config::{
     ArenaLayout, BudgetPlan, Bytes, Headroom, HostCpu, HostMemory, MemoryBudget, MemoryRequest,
-    ModelFootprint, Origin, PlanRefusal, PositiveCount, Settings, Sourced, default_block_bytes,
-    plan_by_budget,
+    ModelFootprint, Origin, PlanRefusal, PositiveCount, Settings, Sourced, SpillRequest,
+    default_block_bytes, plan_by_budget,
 };
 use k3_formats::KimiK3Config;
 use k3_io::{EngineConfig, PagePolicy};
-use k3_models::WorkspaceSize;
 use k3_models::kimi_k3::{AttentionForm, PlannedModel};
 use k3_models::parallel::WORKERS_MAX;
+use k3_models::{PAGE_POSITIONS, WorkspaceSize};
 use k3_runtime::{Checkpoint, ComputePool, Placement, RunError, Trunk};
 use k3_tokenizer::Tokenizer;
 
@@ -210,8 +210,12 @@ pub(crate) struct Subject<'a> {
     pub workspace: &'a dyn Fn(&WorkspaceSize) -> u64,
     /// How it is read.
     pub reading: &'a Reading,
-    /// Positions the sequence gets memory for.
+    /// Positions a sequence may reach.
     pub context_positions: usize,
+    /// Positions that all sequences have memory for together.
+    pub context_total: Option<usize>,
+    /// Where pages go that do not fit into memory, if they may.
+    pub spill: Option<SpillRequest>,
     /// Prompt positions of a sweep.
     pub chunk_positions: usize,
     /// Sequences that run at a time.
@@ -268,6 +272,8 @@ fn plan_chunk(
     let chunk_positions = chunk_positions.min(subject.context_positions as u64);
     let inputs = PlanInputs {
         context_positions: subject.context_positions as u64,
+        context_total: subject.context_total.map(|total| total as u64),
+        spill: subject.spill,
         chunk_positions,
         sequences: subject.sequences as u64,
         guesses: subject.guesses as u64,
@@ -289,6 +295,18 @@ fn plan_chunk(
         lookahead: settings.lookahead.value.into(),
     };
     plan_run(subject.footprint, subject.workspace, budget, &inputs)
+}
+
+/// The file for pages that do not fit into memory, if the settings name a
+/// directory: `sequences` share what they have in memory evenly.
+pub(crate) fn spill(settings: &Settings, sequences: usize) -> Option<SpillRequest> {
+    settings.spill.as_ref()?;
+    let total = settings.context_total.as_ref();
+    Some(SpillRequest {
+        bytes_max: settings.spill_gb.as_ref().map(|most| most.value.0.0),
+        memory_pages: total
+            .map(|total| u64::from(total.value.get()) / PAGE_POSITIONS as u64 / sequences as u64),
+    })
 }
 
 /// Guesses per sequence and sweep: none where a run cannot take them back.
@@ -347,6 +365,8 @@ pub(crate) fn idle_beside_resident(settings: &Settings) -> Option<String> {
         ("pins", Some(&settings.pins.origin)),
         ("policy", Some(&settings.policy.origin)),
         ("engine", Some(&settings.engine.origin)),
+        ("spill", of(settings.spill.as_ref())),
+        ("spill_gb", of(settings.spill_gb.as_ref())),
     ];
     let idle: Vec<String> = origins
         .into_iter()

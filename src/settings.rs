@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use k3_config::{
-    ConfigError, PathList, SETTING_KEYS, SettingSources, SettingValues, Settings, SettingsFile,
-    Sourced,
+    AttentionChoice, ConfigError, PathList, SETTING_KEYS, SettingSources, SettingValues, Settings,
+    SettingsFile, Sourced,
 };
 
 use crate::cli;
@@ -84,6 +84,16 @@ fn note_options(warnings: &mut Vec<String>) {
 pub(crate) fn check_places(settings: &Settings) -> Result<(), CliError> {
     check_roots(settings)?;
     check_directories("trunk", settings.trunk.as_ref())?;
+    if let Some(spill) = &settings.spill {
+        let named = spill.origin.spelled("spill");
+        if settings.attention.value == AttentionChoice::Expanded {
+            let attention = settings.attention.origin.spelled("attention");
+            return Err(CliError::SpillExpanded { named, attention });
+        }
+        if !spill.value.is_dir() {
+            return Err(bad_path(&spill.value, "no such directory", named));
+        }
+    }
     match &settings.tokenizer {
         Some(place) if !place.value.exists() => {
             let named = place.origin.spelled("tokenizer");

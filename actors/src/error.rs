@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k3_formats::FormatError;
-use k3_io::EngineError;
+use k3_io::{EngineError, SpillError};
 
 use crate::room::MemoryTaken;
 
@@ -14,6 +14,9 @@ pub enum ActorError {
     /// A read failed.
     #[error(transparent)]
     Read(#[from] EngineError),
+    /// There is no place for pages that do not stay in memory.
+    #[error(transparent)]
+    Spill(#[from] SpillError),
     /// A trunk block is not what was packed.
     #[error(transparent)]
     Damaged(Arc<FormatError>),

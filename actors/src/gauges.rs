@@ -7,6 +7,7 @@ use k3_io::{EngineCounters, FileTable, PageReport, ReadEngine};
 use parking_lot::Mutex;
 
 use crate::experts::CacheCounters;
+use crate::past::SpillCounts;
 use crate::prefault::{PrefaultCounts, PrefaultStatus};
 use crate::trunk::CheckCounts;
 
@@ -24,6 +25,8 @@ pub struct StreamGauges {
     pub(crate) cache: Option<Arc<Mutex<CacheCounters>>>,
     pub(crate) prefault: PrefaultStatus,
     pub(crate) pages: Arc<[(LineKind, PageReport)]>,
+    /// `None` where all pages of sequences stay in memory.
+    pub(crate) spill: Option<Arc<SpillCounts>>,
 }
 
 impl StreamGauges {
@@ -38,6 +41,12 @@ impl StreamGauges {
     #[must_use]
     pub fn checks(&self) -> Option<&CheckCounts> {
         self.checks.as_deref()
+    }
+
+    /// What has been moved of pages that do not stay in memory; `None` if all do.
+    #[must_use]
+    pub fn spill(&self) -> Option<&SpillCounts> {
+        self.spill.as_deref()
     }
 
     /// What the cache has counted so far.

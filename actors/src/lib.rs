@@ -11,6 +11,7 @@
 //! | [`gauges`] | what all this counts, for other threads to look at |
 //! | `lookahead` | the routers, kept to guess with |
 //! | [`source`] | both behind the trait the forward loop is fed from |
+//! | `past` | pages of sequences that do not stay in memory |
 //! | `prefault` | the helper that touches memory ahead of the reads |
 //! | `room` | whether that memory is still there |
 //! | [`supervisor`] | ordered start and stop |
@@ -33,6 +34,7 @@ pub mod error;
 pub mod experts;
 pub mod gauges;
 mod lookahead;
+mod past;
 pub mod planning;
 mod prefault;
 mod room;
@@ -47,6 +49,7 @@ mod units;
 
 pub use error::ActorError;
 pub use gauges::StreamGauges;
+pub use past::SpillCounts;
 pub use prefault::PrefaultCounts;
 pub use room::MemoryTaken;
 pub use source::{StreamLease, StreamingSource, SweepReads};

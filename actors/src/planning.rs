@@ -2,7 +2,7 @@
 
 use k3_config::{
     ArenaLayout, BudgetPlan, MemoryBudget, ModelFootprint, Pins, PlanRefusal, PlanRequest,
-    WorkspaceShape, plan,
+    SpillRequest, WorkspaceShape, plan,
 };
 use k3_models::WorkspaceSize;
 use k3_runtime::scheduler::guessing_bytes;
@@ -15,8 +15,13 @@ pub const BASELINE_BYTES: u64 = 48 << 20;
 /// What a plan depends on besides the model and the budget.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInputs {
-    /// Positions the sequence has memory for.
+    /// Positions a sequence may reach.
     pub context_positions: u64,
+    /// Positions that all sequences have memory for together; see
+    /// [`PlanRequest::context_total`].
+    pub context_total: Option<u64>,
+    /// Where pages go that do not fit into memory, if they may.
+    pub spill: Option<SpillRequest>,
     /// Prompt positions of one sweep.
     pub chunk_positions: u64,
     /// Sequences that run at a time.
@@ -91,6 +96,8 @@ pub fn plan_run(
         footprint,
         budget,
         context_positions: inputs.context_positions,
+        context_total: inputs.context_total,
+        spill: inputs.spill,
         chunk_positions: inputs.chunk_positions,
         logit_rows: inputs.logit_rows,
         step_positions,

@@ -4,12 +4,13 @@
 use std::ops::Deref;
 
 use k3_io::ReadLease;
-use k3_models::{BlockIndex, ExpertDemand, ExpertKey, Sweep};
+use k3_models::{BlockIndex, ExpertDemand, ExpertKey, PastPart, StoreError, Sweep};
 use k3_runtime::{ReadBytes, RunError, WeightSource};
 
 use crate::cache::{ExpertCounts, ExpertHandle, ExpertLease};
 use crate::error::ActorError;
 use crate::lookahead::Lookahead;
+use crate::past::PastReader;
 use crate::prefault::PrefaultStatus;
 use crate::rows::RowReader;
 use crate::trunk::{TrunkCounts, TrunkHandle};
@@ -26,13 +27,20 @@ pub struct SweepReads {
     pub row_bytes: u64,
     /// Time compute waited for embedding rows.
     pub row_wait_seconds: f64,
+    /// Payload bytes of pages that are not in memory.
+    pub past_bytes: u64,
+    /// Time compute waited for them.
+    pub past_wait_seconds: f64,
 }
 
 impl SweepReads {
     /// Time compute waited for reads.
     #[must_use]
     pub fn wait_seconds(&self) -> f64 {
-        self.trunk.wait_seconds + self.experts.wait_seconds + self.row_wait_seconds
+        self.trunk.wait_seconds
+            + self.experts.wait_seconds
+            + self.row_wait_seconds
+            + self.past_wait_seconds
     }
 }
 
@@ -46,6 +54,8 @@ pub struct StreamingSource {
     /// Whether the memory planned for all this could be had.
     pub(crate) memory: PrefaultStatus,
     pub(crate) lookahead: Lookahead,
+    /// `None` where all pages stay in memory.
+    pub(crate) past: Option<PastReader>,
 }
 
 /// The right to read one block, row or expert.
@@ -81,6 +91,8 @@ impl StreamingSource {
                 .unwrap_or_default(),
             row_bytes: self.rows.read_bytes,
             row_wait_seconds: self.rows.wait_seconds,
+            past_bytes: self.past.as_ref().map_or(0, |past| past.read_bytes),
+            past_wait_seconds: self.past.as_ref().map_or(0.0, |past| past.wait_seconds),
         }
     }
 }
@@ -105,6 +117,10 @@ impl WeightSource for StreamingSource {
     }
 
     fn block(&mut self, index: BlockIndex) -> Result<StreamLease, RunError> {
+        if let Some(past) = &mut self.past {
+            // Attention may have let go of some slots.
+            past.ask();
+        }
         let lease = self.trunk.block(index.index())?;
         self.lookahead.keep(index, &lease);
         Ok(StreamLease::Trunk(lease))
@@ -135,7 +151,20 @@ impl WeightSource for StreamingSource {
             trunk_bytes: reads.trunk.read_bytes,
             expert_bytes: reads.experts.read_bytes,
             row_bytes: reads.row_bytes,
+            past_bytes: reads.past_bytes,
         }
+    }
+
+    fn begin_past(&mut self, places: &[u32]) {
+        if let Some(past) = &mut self.past {
+            past.begin(places);
+        } else {
+            assert!(places.is_empty(), "a plan with pages in a file");
+        }
+    }
+
+    fn past(&mut self) -> Vec<Result<PastPart, StoreError>> {
+        self.past.as_mut().map_or_else(Vec::new, PastReader::next)
     }
 
     fn lookahead_count(&self) -> usize {

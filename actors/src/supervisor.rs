@@ -6,6 +6,7 @@
 //! memory is unmapped; a lease that still lives keeps its memory for as long as
 //! it does.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -13,9 +14,10 @@ use crossbeam_channel::{Receiver, bounded};
 use k3_config::{BudgetPlan, CachePolicy, LineKind};
 use k3_io::{
     DirectPolicy, EngineCaps, EngineConfig, EngineCounters, EnginePreference, FileId, FileTable,
-    HugeArena, PagePolicy, PageReport, ReadEngine, RingArena, Segment, SlotArena, open_engine,
+    HugeArena, PagePolicy, PageReport, ReadEngine, RingArena, Segment, SlotArena, SpillFile,
+    open_engine,
 };
-use k3_models::{ExpertKey, LayerIndex, ModelFamily, SweepProgram};
+use k3_models::{ExpertKey, LayerIndex, ModelFamily, PageStore, SweepProgram};
 use k3_runtime::{Cancel, Checkpoint};
 
 use crate::cache::{CacheSettings, ExpertHandle, ExpertPlaces};
@@ -23,6 +25,7 @@ use crate::error::ActorError;
 use crate::experts::{CacheCounters, CacheShape, eviction_policy};
 use crate::gauges::StreamGauges;
 use crate::lookahead::Lookahead;
+use crate::past::{PageFile, PartLayout, PastReader};
 use crate::prefault::{Prefault, PrefaultCounts};
 use crate::rows::RowReader;
 use crate::source::StreamingSource;
@@ -42,6 +45,8 @@ pub struct StreamSettings {
     pub pages: PagePolicy,
     /// What the expert cache keeps.
     pub policy: CachePolicy,
+    /// The directory of pages that do not stay in memory, where the plan has any.
+    pub spill: Option<PathBuf>,
 }
 
 /// A wrapper around the engine, for tests that inject faults.
@@ -54,6 +59,7 @@ pub struct Supervisor {
     prefault: Prefault,
     engine: Arc<dyn ReadEngine>,
     gauges: StreamGauges,
+    pages: Option<Arc<PageFile>>,
 }
 
 /// What is left to say once everything has stopped.
@@ -81,7 +87,13 @@ impl Supervisor {
         settings: &StreamSettings,
         wrap: Option<&WrapEngine>,
     ) -> Result<Self, ActorError> {
-        let table = Arc::new(FileTable::reopen(checkpoint.files(), settings.direct)?);
+        let mut table = FileTable::reopen(checkpoint.files(), settings.direct)?;
+        let spill = spill_file(plan, settings)?;
+        let spill_id = match &spill {
+            Some(file) => Some(table.add(file.reader(settings.direct)?)),
+            None => None,
+        };
+        let table = Arc::new(table);
         let alignment_bytes = table.alignment_bytes();
         let mut memory = Memory::reserve(model.program(), plan, settings.pages, alignment_bytes)?;
         let mut config = settings.engine_config.clone();
@@ -105,6 +117,15 @@ impl Supervisor {
         };
         let trunk = TrunkHandle::spawn(trunk, Arc::clone(&engine), memory.ring_released)?;
         let rows = RowReader::new(Arc::clone(&engine), memory.rows, model.program().embedding);
+        let pages = spill.zip(memory.past.as_ref()).map(|(file, slots)| {
+            // The last slot is not one of the reader's.
+            let bounce = slots.bounce.acquire(0).expect("nobody else has it");
+            Arc::new(PageFile::new(file, PartLayout::new(&plan.pages), bounce))
+        });
+        let past = pages.as_ref().zip(memory.past).zip(spill_id);
+        let past = past.map(|((pages, slots), file)| {
+            PastReader::new(Arc::clone(&engine), slots.ring, file, Arc::clone(pages))
+        });
         let experts = match memory.slots.take() {
             None => None,
             Some(slots) => {
@@ -127,6 +148,7 @@ impl Supervisor {
             cache: experts.as_ref().map(ExpertHandle::shared_counters),
             prefault: prefault.status(),
             pages: memory.reports.into(),
+            spill: pages.as_ref().map(|pages| Arc::clone(&pages.counts)),
         };
         Ok(Self {
             source: StreamingSource {
@@ -135,10 +157,12 @@ impl Supervisor {
                 trunk,
                 experts,
                 memory: prefault.status(),
+                past,
             },
             prefault,
             engine,
             gauges,
+            pages,
         })
     }
 
@@ -151,6 +175,13 @@ impl Supervisor {
     #[must_use]
     pub fn source_ref(&self) -> &StreamingSource {
         &self.source
+    }
+
+    /// Where pages lie that do not stay in memory; `None` if all do.
+    #[must_use]
+    pub fn page_store(&self) -> Option<Arc<dyn PageStore>> {
+        let pages = self.pages.as_ref()?;
+        Some(Arc::<PageFile>::clone(pages))
     }
 
     /// What the engine is.
@@ -212,6 +243,9 @@ impl Supervisor {
         let cache = self.cache_counters();
         self.source.lookahead.forget();
         self.source.rows.drain();
+        if let Some(past) = &mut self.source.past {
+            past.drain();
+        }
         failures.extend(self.prefault.stop().err());
         self.engine.shutdown();
         ShutdownReport {
@@ -231,6 +265,15 @@ struct Memory {
     pins: Option<RingArena>,
     slots: Option<SlotArena>,
     rows: SlotArena,
+    past: Option<PastSlots>,
+}
+
+/// Where parts of pages land that do not stay in memory.
+struct PastSlots {
+    /// For the reader.
+    ring: SlotArena,
+    /// One, for what is moved on the spot.
+    bounce: SlotArena,
 }
 
 impl Memory {
@@ -292,7 +335,23 @@ impl Memory {
         // Small and short-lived: no huge pages.
         let row_bytes = row * plan.sweep_positions;
         let rows = arena(LineKind::Activations, row_bytes, PagePolicy::Small)?;
+        let stride = plan.pages.part_stride_bytes;
+        let past = if plan.pages.file_page_count == 0 {
+            None
+        } else {
+            let (ring, all) = (
+                plan.pages.staged_part_count * stride,
+                plan.pages.staged_bytes(),
+            );
+            let arena = arena(LineKind::Past, all, pages)?;
+            let (ring, all, stride) = (memory(ring), memory(all), memory(stride));
+            Some(PastSlots {
+                ring: SlotArena::new(&arena, 0..ring, stride)?,
+                bounce: SlotArena::new(&arena, ring..all, stride)?,
+            })
+        };
         Ok(Self {
+            past,
             rows: SlotArena::new(&rows, 0..memory(row_bytes), memory(row))?,
             arenas,
             reports,
@@ -309,6 +368,22 @@ fn window_bytes(bytes: u64, alignment_bytes: u64) -> u64 {
     k3_io::AlignedWindow::capacity_for(bytes, alignment_bytes)
         .expect("planned sizes fit an address space")
         .next_multiple_of(4096)
+}
+
+/// The file of pages that do not stay in memory.
+fn spill_file(
+    plan: &BudgetPlan,
+    settings: &StreamSettings,
+) -> Result<Option<SpillFile>, ActorError> {
+    let bytes = plan.pages.file_bytes();
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let dir = settings
+        .spill
+        .as_ref()
+        .expect("a plan with pages in a file");
+    Ok(Some(SpillFile::create(dir, bytes, settings.direct)?))
 }
 
 fn trunk_blocks(program: &SweepProgram) -> Vec<TrunkBlock> {

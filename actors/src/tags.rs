@@ -12,12 +12,14 @@ pub(crate) enum Party {
     Experts,
     /// Embedding rows.
     Rows,
+    /// Pages that are not in memory.
+    Past,
 }
 
 impl Party {
     /// Whose request `tag` names.
     pub(crate) fn of(tag: u64) -> Self {
-        let parties = [Self::Trunk, Self::Experts, Self::Rows];
+        let parties = [Self::Trunk, Self::Experts, Self::Rows, Self::Past];
         let party = parties
             .into_iter()
             .find(|party| *party as u64 == tag >> PARTY_SHIFT);

@@ -43,6 +43,8 @@ impl Side {
     fn inputs(&self) -> PlanInputs {
         PlanInputs {
             context_positions: CONTEXT as u64,
+            context_total: None,
+            spill: None,
             chunk_positions: self.way.chunk as u64,
             sequences: self.sequences as u64,
             guesses: self.guesses as u64,

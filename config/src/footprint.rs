@@ -44,6 +44,10 @@ pub struct ModelFootprint {
     pub state_bytes_fixed: u64,
     /// State of one sequence per position of context.
     pub state_bytes_per_position: u64,
+    /// Positions of a page: memory for positions comes in pages.
+    pub state_page_positions: u64,
+    /// Parts of a page, one for each layer that keeps something for positions.
+    pub state_page_parts: u64,
     /// Activation memory per position of a sweep.
     pub activation_bytes_per_position: u64,
     /// One row of logits.
@@ -73,9 +77,79 @@ impl ModelFootprint {
         self.expert_bytes * u64::from(self.moe_layer_count) * u64::from(self.experts_per_token)
     }
 
-    /// State of one sequence planned for `context_positions` positions.
+    /// State of one sequence planned for `context_positions` positions, in whole
+    /// pages.
     #[must_use]
     pub fn state_bytes(&self, context_positions: u64) -> u64 {
-        self.state_bytes_fixed + self.state_bytes_per_position * context_positions
+        let pages = context_positions.div_ceil(self.state_page_positions);
+        self.state_bytes_fixed + self.page_bytes() * pages
+    }
+
+    /// One page: a few positions of one sequence.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.state_bytes_per_position
+            .saturating_mul(self.state_page_positions)
+    }
+}
+
+/// Pages, of `page_positions` positions each, that `sequences` share, each of at
+/// most `context_positions`. By default each can reach them beside all others.
+/// With `total_positions` they have as many together, in whole pages: never less
+/// than one context, and never more than all could use.
+///
+/// # Panics
+///
+/// If a page has no positions.
+#[must_use]
+pub fn pool_page_count(
+    page_positions: u64,
+    sequences: u64,
+    context_positions: u64,
+    total_positions: Option<u64>,
+) -> u64 {
+    let pages = |positions: u64| positions.div_ceil(page_positions);
+    let each = pages(context_positions);
+    let all = each.saturating_mul(sequences);
+    match total_positions {
+        Some(total) => pages(total).max(each).min(all),
+        None => all,
+    }
+}
+
+/// Pages of `page_positions` positions that a sweep over `positions` of one
+/// sequence changes at most, wherever it begins.
+///
+/// # Panics
+///
+/// If a page has no positions, or there are none.
+#[must_use]
+pub fn touched_pages(page_positions: u64, positions: u64) -> u64 {
+    assert!(positions > 0, "a sweep has a position");
+    (positions - 1).saturating_add(page_positions - 1) / page_positions + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pool_page_count, touched_pages};
+
+    #[test]
+    fn a_sweep_changes_the_pages_it_reaches_from_the_worst_place() {
+        for positions in 1..300_u64 {
+            let pages = |start: u64| (start + positions).div_ceil(64) - start / 64;
+            let most = (0..64).map(pages).max().unwrap();
+            assert_eq!(touched_pages(64, positions), most, "{positions}");
+        }
+    }
+
+    #[test]
+    fn a_pool_is_between_one_context_and_all_of_them() {
+        let pages = |context, total| pool_page_count(64, 3, context, total);
+        // Each sequence ends in a page of its own.
+        assert_eq!([1, 64, 65].map(|context| pages(context, None)), [3, 3, 6]);
+        let totals = [1, 128, 129, 192, 193, 384, 385, u64::MAX];
+        let counts = totals.map(|total| pages(65, Some(total)));
+        assert_eq!(counts, [2, 2, 3, 3, 4, 6, 6, 6]);
+        assert_eq!(pool_page_count(1, u64::MAX, u64::MAX, None), u64::MAX);
     }
 }

@@ -41,7 +41,7 @@ pub use budget::{BudgetOrigin, Gigabytes, MemoryBudget, MemoryRequest, ParseMemo
 pub use bytes::{Bytes, ParseBytesError};
 pub use choices::{AttentionChoice, CachePolicy, EngineChoice, IsaChoice, Pins, ThreadPins};
 pub use error::ConfigError;
-pub use footprint::{BlockFootprint, BlockKind, ModelFootprint};
+pub use footprint::{BlockFootprint, BlockKind, ModelFootprint, pool_page_count, touched_pages};
 pub use host::{
     AUTO_RESERVE_MIN, AUTO_RESERVE_PERCENT, AutoBudget, CgroupLimit, CgroupVersion, CpuCount,
     CpuPlace, CpuQuota, CpuTopology, GroupUse, Headroom, HostCpu, HostKernel, HostMemory,
@@ -55,9 +55,9 @@ pub use names::UnknownName;
 pub use origin::{Origin, Sourced};
 pub use plan::{
     ArenaLayout, BudgetPlan, DiskForecast, ForcedSplit, LOOKAHEAD_POSITIONS_MAX, LineKind,
-    LookaheadPlan, PinMap, PinSummary, PlanLine, PlanRefusal, PlanRequest, Prediction,
-    RefusedBetween, RingPlan, Shortfall, SlotPlan, SplitKind, WorkspaceShape, pinned_blocks, plan,
-    plan_by_budget,
+    LookaheadPlan, PagePlan, PinMap, PinSummary, PlanLine, PlanRefusal, PlanRequest, Prediction,
+    RefusedBetween, RingPlan, Shortfall, SlotPlan, SpillRequest, SplitKind, WorkspaceShape,
+    pinned_blocks, plan, plan_by_budget,
 };
 pub use preset::{
     DEFAULT_CHUNK_POSITIONS, DEFAULT_CONTEXT_POSITIONS, Preset, SMALL_BUDGET,

@@ -25,6 +25,7 @@ mod by_budget;
 mod experts;
 mod lines;
 mod lookahead;
+mod pages;
 mod pins;
 mod predict;
 mod refusal;
@@ -46,10 +47,11 @@ pub use arena::ArenaLayout;
 pub use by_budget::{RefusedBetween, plan_by_budget};
 pub use lines::{LineKind, PlanLine};
 pub use lookahead::{LOOKAHEAD_POSITIONS_MAX, LookaheadPlan};
+pub use pages::PagePlan;
 pub use pins::{PinMap, pinned_blocks};
 pub use predict::{DiskForecast, Prediction};
 pub use refusal::{PlanRefusal, Shortfall};
-pub use request::{PlanRequest, WorkspaceShape};
+pub use request::{PlanRequest, SpillRequest, WorkspaceShape};
 pub use splits::{ForcedSplit, SplitKind};
 
 /// The ring that streamed blocks pass through.
@@ -96,7 +98,7 @@ pub struct PinSummary {
 pub struct BudgetPlan {
     /// What there is to spend.
     pub budget: MemoryBudget,
-    /// Positions each sequence has memory for.
+    /// Positions a sequence may reach.
     pub context_positions: u64,
     /// Positions of the largest sweep.
     pub chunk_positions: u64,
@@ -110,6 +112,8 @@ pub struct BudgetPlan {
     pub left_over: Bytes,
     /// The smallest budget the same request is accepted with.
     pub smallest_budget: Bytes,
+    /// What holds the positions of sequences.
+    pub pages: PagePlan,
     /// The ring.
     pub ring: RingPlan,
     /// The expert slots.
@@ -146,6 +150,12 @@ impl BudgetPlan {
 /// If the request breaks what its fields promise.
 pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
     request.check();
+    let request = &pages::decided(request)?;
+    let context = request.context_positions;
+    let total = request.context_total.filter(|_| request.spill.is_none());
+    if let Some(total) = total.filter(|total| *total < context) {
+        return Err(PlanRefusal::TotalBelowContext { total, context });
+    }
     let model = Model::new(request)?;
     let budget = u128::from(request.budget.total.0);
     let shape = request.shape(request.context_positions, request.chunk_positions);
@@ -183,6 +193,7 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
         planned: Bytes(planned),
         left_over: Bytes(request.budget.total.0 - planned),
         smallest_budget: saturating_bytes(smallest),
+        pages: request.pages(context),
         ring: RingPlan {
             place_count: share.ring_places,
             place_bytes: model.trunk.place_bytes,
@@ -195,7 +206,10 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
         },
         lookahead: LookaheadPlan::new(request, slots),
         pins: summary(request, &pinned),
-        prediction: Prediction::new(request.footprint, &pinned, all_cached, request.sequences),
+        prediction: Prediction {
+            past_bytes_per_sweep: request.pages(context).read_bytes_per_sweep(),
+            ..Prediction::new(request.footprint, &pinned, all_cached, request.sequences)
+        },
         pinned,
     })
 }
@@ -231,6 +245,12 @@ impl Model {
         self.trunk.least_bytes() + self.experts.bytes(self.experts.least())
     }
 
+    /// The least with which reading is not slowed down.
+    fn usual_bytes(&self) -> u128 {
+        let experts = self.experts.bytes(self.experts.usual());
+        self.trunk.usual_bytes() + experts
+    }
+
     /// Divides `room`, which is at least [`Self::least_bytes`].
     fn allocate(&self, room: u128) -> (TrunkShare, Slots) {
         assert!(room >= self.least_bytes(), "the least allocation fits");
@@ -258,11 +278,20 @@ impl Model {
         let budget = u128::from(request.budget.total.0);
         assert!(smallest > budget, "a shortfall is what is missing");
         let (context, chunk) = (request.context_positions, request.chunk_positions);
-        let fits = |context, chunk| {
-            let needs = fixed_needs(request, request.shape(context, chunk), &self.trunk);
+        let fits_total = |context, chunk, context_total| {
+            let request = PlanRequest {
+                context_total,
+                ..*request
+            };
+            let needs = fixed_needs(&request, request.shape(context, chunk), &self.trunk);
             let fixed: u128 = needs.iter().map(|need| need.bytes).sum();
             fixed + self.least_bytes() <= budget
         };
+        let fits = |context, chunk| fits_total(context, chunk, request.context_total);
+        let all = context.saturating_mul(request.sequences);
+        let total = request.context_total.unwrap_or(all);
+        let is_shared = request.sequences > 1 && request.spill.is_none();
+        let total = is_shared.then_some(total);
         let least = variable_needs(
             &self.trunk,
             &self.trunk.least(),
@@ -281,6 +310,12 @@ impl Model {
                 .collect(),
             context_positions: context,
             context_that_fits: largest_fitting(1, context, |lower| fits(lower, chunk)),
+            total_positions: total,
+            total_that_fits: total.and_then(|total| {
+                largest_fitting(context, total, |lower| {
+                    fits_total(context, chunk, Some(lower))
+                })
+            }),
             chunk_positions: chunk,
             chunk_that_fits: largest_fitting(1, chunk, |lower| fits(context, lower)),
             fits_without_lookahead: fits_without_lookahead(request),

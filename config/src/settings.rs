@@ -117,8 +117,11 @@ pub struct Settings {
     pub trunk_gb: Option<Sourced<Gigabytes>>,
     /// Bytes of expert cache.
     pub cache_gb: Option<Sourced<Gigabytes>>,
-    /// Positions each sequence has memory for.
+    /// Positions a sequence may reach.
     pub context: Sourced<PositiveCount>,
+    /// Positions that sequences which run together have memory for; each its whole
+    /// context, or what it needs, if nobody says so.
+    pub context_total: Option<Sourced<PositiveCount>>,
     /// Positions of one sweep; see [`Self::chunk_for`].
     pub chunk: Option<Sourced<PositiveCount>>,
     /// Compute threads.
@@ -147,6 +150,10 @@ pub struct Settings {
     pub prefix_cache: Option<Sourced<PathBuf>>,
     /// How much of them.
     pub prefix_cache_gb: Sourced<Gigabytes>,
+    /// Where positions go that do not fit into memory.
+    pub spill: Option<Sourced<PathBuf>>,
+    /// How much of them.
+    pub spill_gb: Option<Sourced<Gigabytes>>,
     /// Attention form.
     pub attention: Sourced<AttentionChoice>,
     /// Further folders that hold shards.
@@ -197,6 +204,7 @@ impl Settings {
             trunk_gb: layer.trunk_gb,
             cache_gb: layer.cache_gb,
             context: or_default(layer.context, context),
+            context_total: layer.context_total,
             chunk: layer.chunk,
             threads: layer.threads,
             pin_threads: or_default(layer.pin_threads, ThreadPins::Off),
@@ -211,6 +219,8 @@ impl Settings {
             sequences: layer.sequences,
             prefix_cache: layer.prefix_cache,
             prefix_cache_gb: or_default(layer.prefix_cache_gb, DEFAULT_PREFIX_CACHE),
+            spill: layer.spill,
+            spill_gb: layer.spill_gb,
             attention: or_default(layer.attention, AttentionChoice::Latent),
             root: layer.root,
             trunk: layer.trunk,

@@ -237,7 +237,7 @@ fn the_table_is_for_a_terminal() {
     let worst = DiskForecast::worst(&plan.prediction, 2.5e9);
     assert_eq!(worst, DiskForecast::new(&plan.prediction, 2.5e9, 0.0));
     let json = serde_json::to_value(&plan).unwrap();
-    assert_eq!(json["lines"][9]["kind"], "read-ahead ring");
+    assert_eq!(json["lines"][10]["kind"], "read-ahead ring");
     assert_eq!(json["lines"].as_array().unwrap().len(), LineKind::ALL.len());
     assert_eq!(json["budget"]["total"], 8_000_000_000u64);
 }

@@ -67,6 +67,8 @@ fn footprints() -> impl Strategy<Value = ModelFootprint> {
             experts_per_token: picks.min(experts_per_layer),
             state_bytes_fixed,
             state_bytes_per_position,
+            state_page_positions: 8,
+            state_page_parts: 1,
             activation_bytes_per_position: activation,
             logit_row_bytes: 1_000,
         }

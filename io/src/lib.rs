@@ -17,6 +17,7 @@
 //! | [`TrunkFiles`] | the files of a packed trunk |
 //! | [`read_small`] | a whole file, up to a limit |
 //! | [`replace_file`] | a small file, complete or not at all |
+//! | [`SpillFile`] | what a run writes away and reads back, gone with the process |
 //!
 //! Weights take another way than headers and small files: direct reads into
 //! long-lived memory, several requests at a time.
@@ -87,6 +88,7 @@ mod probe;
 #[cfg(any(test, feature = "testing"))]
 mod refusal;
 mod replace;
+mod spill;
 mod trunk;
 mod units;
 mod window;
@@ -124,5 +126,6 @@ pub use probe::{
 #[cfg(feature = "testing")]
 pub use refusal::{UringCall, refuse_affinity, refuse_io_uring, refuse_preads};
 pub use replace::{beside, rename_to_disk, replace_file};
+pub use spill::{SpillError, SpillFile};
 pub use trunk::{PARTIAL_ENDING, PackedFiles, TrunkFiles};
 pub use window::{AlignedWindow, DioAlignment};

@@ -84,6 +84,17 @@ pub enum RunError {
         /// Upper bound.
         max: usize,
     },
+    /// Fewer positions for all sequences than one may reach.
+    #[error(
+        "--context-total {total} is less than the {context} positions that one sequence needs; ask \
+         for {context} or more"
+    )]
+    ContextTotal {
+        /// Positions of all sequences.
+        total: usize,
+        /// Positions of one.
+        context: usize,
+    },
     /// More sequences than a scheduler runs.
     #[error("{count} sequences at a time are outside 1..={max}")]
     Sequences {

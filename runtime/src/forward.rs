@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use k3_config::BlockKind;
 use k3_models::phase::TAKE_WEIGHTS;
 use k3_models::{
-    ExpertDemand, Finished, LayerIndex, ModelFamily, Step, Sweep, SweepProgram, SweepRun, Workers,
+    ExpertDemand, Finished, LayerIndex, ModelFamily, SequenceState as _, Step, Sweep, SweepProgram,
+    SweepRun, Workers,
 };
 
 use crate::error::RunError;
@@ -119,9 +120,12 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
 ) -> Result<(Finished<'a>, SweepCounts), RunError> {
     let program = model.program();
     let with_head = sweep.logit_row_count() > 0;
+    let outside = states.iter().flat_map(|state| state.outside());
+    let outside: Vec<u32> = outside.copied().collect();
     let mut run = model.begin(sweep, states, workspace, workers)?;
     let mut counts = SweepCounts::default();
     source.begin_sweep(sweep)?;
+    source.begin_past(&outside);
     for (done, step) in program.steps.iter().enumerate() {
         if stop.is_requested() {
             return Err(RunError::Cancelled);
@@ -134,6 +138,11 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
                     counts.embedding_bytes += row.len() as u64;
                     run.embed(index, &row);
                 }
+            }
+            Step::Past(_) if outside.is_empty() => {}
+            Step::Past(layer) => {
+                workers.phase(TAKE_WEIGHTS, 0);
+                run.past(layer, source.past())?;
             }
             Step::Block(index) => {
                 let block = program.block(index);

@@ -62,7 +62,7 @@ pub use sampler::{
     History, SampleError, Sampler, SamplingSettings, StopText, TokenLogprob, TokenLogprobs,
     logprobs,
 };
-pub use scheduler::{GenerateRequest, Scheduler, SchedulerSettings};
+pub use scheduler::{GenerateRequest, Scheduler, SchedulerSettings, SpillSizes};
 pub use session::{POSITIONS_MAX, Session, SessionBytes, SessionSettings};
 pub use source::{ReadBytes, WeightSource};
 pub use trunk::{Checksums, Trunk, TrunkChecks};

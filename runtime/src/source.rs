@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use k3_models::{BlockIndex, ExpertDemand, ExpertKey, Sweep};
+use k3_models::{BlockIndex, ExpertDemand, ExpertKey, PastPart, StoreError, Sweep};
 
 use crate::error::RunError;
 
@@ -15,13 +15,15 @@ pub struct ReadBytes {
     pub expert_bytes: u64,
     /// Of embedding rows.
     pub row_bytes: u64,
+    /// Of pages that are not in memory.
+    pub past_bytes: u64,
 }
 
 impl ReadBytes {
     /// All of them.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
-        self.trunk_bytes + self.expert_bytes + self.row_bytes
+        self.trunk_bytes + self.expert_bytes + self.row_bytes + self.past_bytes
     }
 }
 
@@ -42,6 +44,23 @@ pub trait WeightSource {
     ///
     /// A source that cannot serve a sweep now.
     fn begin_sweep(&mut self, sweep: &Sweep) -> Result<(), RunError>;
+
+    /// Pages of the sweep's sequences that are not in memory lie at `places`, in
+    /// order: their parts will be wanted, layer by layer. Told after the start of
+    /// the sweep, if there are any.
+    ///
+    /// # Panics
+    ///
+    /// By default: only a source that stores pages can have them.
+    fn begin_past(&mut self, places: &[u32]) {
+        assert!(places.is_empty(), "pages lie where this source cannot read");
+    }
+
+    /// The parts of all these pages that the next layer with any needs; asked for
+    /// in the order of layers. Each fails by itself.
+    fn past(&mut self) -> Vec<Result<PastPart, StoreError>> {
+        Vec::new()
+    }
 
     /// The embedding row of `token`; asked for in the order of the sweep's
     /// positions.

@@ -231,7 +231,7 @@ fn a_saved_state_goes_on_as_if_nothing_had_happened() {
                         .unwrap();
                 }
                 restored.restore(cut, &mut bytes.as_slice()).unwrap();
-                copied.copy_from(&first);
+                copied.copy_from(&first).unwrap();
                 for state in [&mut restored, &mut copied] {
                     assert_eq!(state.position(), cut);
                     let part = vec![(&mut *state, &ids[cut..], Advance::All)];

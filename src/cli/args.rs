@@ -21,6 +21,8 @@ use super::{help, values};
 pub(crate) const DEFAULT_GEN: usize = 16;
 /// Most tokens or positions a command line may ask for.
 pub(crate) const POSITIONS_MAX: u64 = k3_config::POSITIONS_MAX as u64;
+/// Most positions of all sequences together.
+pub(crate) const TOTAL_MAX: u64 = u32::MAX as u64;
 /// Tokens that are guessed ahead at most.
 pub(crate) const DRAFT_MAX: u64 = k3_config::DRAFT_MAX as u64;
 /// Sequences that run at a time at most.
@@ -346,6 +348,10 @@ pub(crate) struct ExecutionArgs {
     /// more than this.
     #[arg(long, value_name = "N", value_parser = values::count(1, POSITIONS_MAX), allow_negative_numbers = true)]
     pub context: Option<u64>,
+
+    /// Where positions go that do not fit into memory.
+    #[command(flatten)]
+    pub spill: SpillArgs,
 }
 
 /// What is kept of one run for the next.
@@ -370,6 +376,24 @@ pub(crate) struct PrefixArgs {
     /// Neither take states from there nor keep any
     #[arg(long, conflicts_with_all = ["prefix_cache", "prefix_cache_gb"])]
     pub no_prefix_cache: bool,
+}
+
+/// Where positions go that do not fit into memory.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct SpillArgs {
+    /// Put positions here that do not fit into memory
+    ///
+    /// For contexts that memory does not hold: as many pages of 64 positions as
+    /// fit stay, the oldest lie in a file without a name, which takes all its room
+    /// at the start and is gone with the process. Every sweep reads them back.
+    /// The results are the same bytes. Nothing is written if everything fits.
+    #[arg(long, value_name = "DIR")]
+    pub spill: Option<PathBuf>,
+
+    /// Most that they take there, in 10^9 bytes [default: what they need]
+    #[arg(long, value_name = "GB", allow_hyphen_values = true)]
+    pub spill_gb: Option<Gigabytes>,
 }
 
 /// Which processors compute threads run on.

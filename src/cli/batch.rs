@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::args::{
-    ExecutionArgs, ModelArgs, POSITIONS_MAX, PrefixArgs, SEQUENCES_MAX, SamplingArgs,
+    ExecutionArgs, ModelArgs, POSITIONS_MAX, PrefixArgs, SEQUENCES_MAX, SamplingArgs, TOTAL_MAX,
 };
 use super::memory::{MemoryArgs, ReadingArgs};
 use super::metrics::MetricsArgs;
@@ -81,6 +81,14 @@ pub(crate) struct BatchArgs {
     /// then lack.
     #[arg(long, value_name = "N", value_parser = values::count(1, SEQUENCES_MAX), allow_negative_numbers = true, help_heading = "Generation")]
     pub sequences: Option<u64>,
+
+    /// Positions that all prompts at a time share [default: what they need]
+    ///
+    /// Memory for positions comes in pages of 64; each prompt takes those of its
+    /// tokens and of --gen when its turn comes, and waits while too few are free.
+    /// Fewer of them leave more memory to the trunk and the experts.
+    #[arg(long, value_name = "N", value_parser = values::count(1, TOTAL_MAX), allow_negative_numbers = true, help_heading = "Generation")]
+    pub context_total: Option<u64>,
 
     /// Write each answer as soon as it is there
     ///

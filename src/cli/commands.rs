@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use k3_models::kimi_k3::AttentionForm;
 
-use super::args::{DRAFT_MAX, POSITIONS_MAX, SEQUENCES_MAX, THREADS_MAX};
+use super::args::{DRAFT_MAX, POSITIONS_MAX, SEQUENCES_MAX, SpillArgs, THREADS_MAX, TOTAL_MAX};
 use super::batch::{self, BatchArgs};
 use super::bench::BenchArgs;
 use super::demo::DemoArgs;
@@ -243,6 +243,14 @@ pub(crate) struct PlanArgs {
     /// Sequences that run at a time [default: 1]
     #[arg(long, value_name = "N", value_parser = values::count(1, SEQUENCES_MAX), allow_negative_numbers = true)]
     pub sequences: Option<u64>,
+
+    /// Positions that they share [default: a whole context for each]
+    #[arg(long, value_name = "N", value_parser = values::count(1, TOTAL_MAX), allow_negative_numbers = true)]
+    pub context_total: Option<u64>,
+
+    /// Where positions go that do not fit into memory.
+    #[command(flatten)]
+    pub spill: SpillArgs,
 
     /// Tokens to guess ahead, at most [default: 0]
     #[arg(long, value_name = "N", value_parser = values::count(0, DRAFT_MAX), allow_negative_numbers = true)]

@@ -88,6 +88,8 @@ impl Found {
             workspace: &*self.workspace,
             reading: &Reading::for_trunk(self.footprint.trunk_bytes()),
             context_positions: count(settings.context.value.get().into()),
+            context_total: context_total(settings),
+            spill: planning::spill(settings, sequences(settings)),
             chunk_positions: count(settings.chunk_for(budget.total).value),
             sequences: sequences(settings),
             guesses: planning::guesses(settings),
@@ -98,6 +100,12 @@ impl Found {
         };
         planning::plan_with_settings(&subject, budget, settings)
     }
+}
+
+/// Positions that they share, if they do not have a whole context each.
+fn context_total(settings: &Settings) -> Option<usize> {
+    let asked = settings.context_total.as_ref();
+    asked.map(|asked| usize::try_from(asked.value.get()).unwrap_or(usize::MAX))
 }
 
 /// Sequences to plan for.
@@ -177,6 +185,9 @@ fn values(args: &PlanArgs) -> SettingValues {
         context: args.context.map(positive),
         chunk: args.chunk.map(positive),
         sequences: args.sequences.map(positive),
+        context_total: args.context_total.map(positive),
+        spill: args.spill.spill.clone(),
+        spill_gb: args.spill.spill_gb,
         draft: args.draft.map(super::running::setup::small),
         threads: args.threads.map(positive),
         attention: args.attention.map(attention_choice),

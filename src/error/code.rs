@@ -2,6 +2,7 @@
 
 use std::io;
 
+use k3_actors::ActorError;
 use k3_actors::bench::BenchError;
 use k3_benchmarks::MeasureError;
 use k3_formats::FormatError;
@@ -39,6 +40,7 @@ impl CliError {
                 | SampleError::AdjustedNotFinite { .. },
             ) => Exit::Failed,
             Self::Run(error) => run_exit(error),
+            Self::Stream(ActorError::Spill(_)) => Exit::Refused,
             Self::Stream(_)
             | Self::Engine(_)
             | Self::Group(_)
@@ -57,6 +59,7 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::TrunkBlocks { .. }
         | RunError::ForeignTrunk { .. }
         | RunError::ContextPositions { .. }
+        | RunError::ContextTotal { .. }
         | RunError::ThreadCount { .. } => Exit::Refused,
         RunError::Io(error) => io_exit(error),
         RunError::Format(error) => format_exit(error),

@@ -28,6 +28,7 @@ pub(crate) struct Asked {
     /// How to ask for more, up to the number.
     more: String,
     context: String,
+    context_total: String,
     chunk: String,
     /// The chunk that was asked for.
     chunk_value: Option<u64>,
@@ -50,11 +51,13 @@ impl Asked {
         let cache = settings.cache_gb.as_ref().map(|value| &value.origin);
         let slots = settings.slots.as_ref().map(|value| &value.origin);
         let chunk = settings.chunk.as_ref().map(|value| &value.origin);
+        let total = settings.context_total.as_ref().map(|value| &value.origin);
         let (budget, more) = memory(settings);
         Self {
             budget,
             more,
             context: named(Some(&settings.context.origin), "context"),
+            context_total: named(total, "context_total"),
             chunk: named(chunk, "chunk"),
             chunk_value: settings
                 .chunk
@@ -185,6 +188,14 @@ fn remedies(shortfall: &Shortfall, positions: Positions, asked: &Asked) -> Strin
     try_out(more, "any memory");
     let (way, name) = fewer_positions(shortfall, positions, asked);
     try_out(way, &name);
+    if let Some(now) = shortfall.total_positions {
+        let total = &asked.context_total;
+        let way = shortfall.total_that_fits;
+        try_out(
+            way.map(|fits| format!("lower {total} from {now} to {fits}")),
+            total,
+        );
+    }
     // A sweep is the whole sequence, a chunk half of it: one way out less.
     if !matches!(positions, Positions::Sweep | Positions::Chunk) {
         // The plan has no more of them than the context.

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use k3_config::Bytes;
 use k3_runtime::RunReport;
 use k3_runtime::report::{
-    ChecksumUse, CountsReport, EngineReport, MemoryReport, PrefixReport, StateReport, StopReason,
-    StreamingReport, TrunkReport,
+    BytesReport, ChecksumUse, CountsReport, EngineReport, MemoryReport, PrefixReport, StateReport,
+    StopReason, StreamingReport, TrunkReport,
 };
 use k3_terminal::{Stream, fitting, wrap};
 
@@ -235,10 +235,11 @@ fn streamed(report: &StreamingReport) -> [(&'static str, String); 6] {
         (
             "read",
             format!(
-                "trunk {} ({} pinned), experts {}, device {}",
+                "trunk {} ({} pinned), experts {}{}, device {}",
                 short_bytes(bytes.trunk_read_bytes),
                 percent(cache.pinned_share),
                 short_bytes(bytes.expert_read_bytes),
+                pages(bytes),
                 short_bytes(bytes.device_bytes)
             ),
         ),
@@ -263,6 +264,14 @@ fn streamed(report: &StreamingReport) -> [(&'static str, String); 6] {
         ),
         ("paging", paging(memory)),
     ]
+}
+
+/// What was read of pages that do not stay in memory, if there were any.
+fn pages(bytes: &BytesReport) -> String {
+    match bytes.page_read_bytes {
+        0 => String::new(),
+        read => format!(", pages {}", short_bytes(read)),
+    }
 }
 
 fn disk(engine: &EngineReport) -> String {

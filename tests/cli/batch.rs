@@ -330,3 +330,40 @@ fn choices_share_their_prompt_and_are_lines_of_their_own() {
     let said = refusal(2, &case.args(&case.path("x"), &["--sequences", "2"]));
     assert!(said.contains("3 choices"), "{said}");
 }
+
+#[test]
+fn what_prompts_share_decides_who_waits_and_no_token() {
+    let prompts = [(3, 10), (70, 60), (2, 1), (1, 127), (60, 5), (128, 3)];
+    let line = |(index, (len, gen_count)): (usize, (usize, usize))| {
+        let ids: Vec<usize> = (0..len).map(|at| 5 + (at * 7 + index) % 90).collect();
+        format!("{{\"ids\": {ids:?}, \"gen\": {gen_count}, \"temperature\": 0.8}}\n")
+    };
+    let text: String = prompts.into_iter().enumerate().map(line).collect();
+    let case = Case::new(&text);
+    let (want, _) = case.run("alone", &["--sequences", "1"]);
+    let report = case.path("report.json");
+    for (args, positions) in [
+        // The four that need most: 3, 3, 2 and 2 pages.
+        (&["--memory", "64M"][..], 640),
+        (&["--memory", "64M", "--context-total", "131"], 192),
+        (&["--memory", "64M", "--context-total", "320"], 320),
+        (&["--resident", "--context-total", "193"], 256),
+    ] {
+        let out = ["--sequences", "4", "--out", report.to_str().unwrap()];
+        let name = format!("{positions}{}", args.len());
+        let (got, _) = case.run(&name, &[args, &out].concat());
+        assert_eq!(got, want, "{args:?}");
+        let report: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+        let execution = &report["execution"];
+        assert_eq!(execution["context_total_positions"], positions, "{args:?}");
+        assert_eq!(execution["context_positions"], 131);
+    }
+    let output = case.path("refused");
+    let said = refusal(2, &case.args(&output, &["--context-total", "130"]));
+    let what = "line 6 takes 131 positions, but --context-total is 130";
+    assert!(
+        said.contains(what) && said.contains("raise --context-total"),
+        "{said}"
+    );
+    assert!(!output.exists());
+}

@@ -34,6 +34,7 @@ mod released;
 mod replay;
 mod sampling;
 mod settings;
+mod spill;
 mod streaming;
 #[path = "../support/synth.rs"]
 mod synth;

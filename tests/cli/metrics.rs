@@ -294,7 +294,7 @@ fn the_last_figures_are_those_of_the_report() {
     assert!(bytes("peak_bytes") <= bytes("planned_bytes"));
     assert!(value(&last, "k3_cache_evictions_total") > 0.0);
     assert!(value(&last, "k3_engine_ceiling_share") > 0.0);
-    assert_eq!(last["k3_plan_lines_bytes"].samples.len(), 13);
+    assert_eq!(last["k3_plan_lines_bytes"].samples.len(), 14);
     let info = &last["k3_run_info"].samples[0].0;
     assert_eq!(info["source"], "streaming");
     assert_eq!(info["identity"], report["model"]["identity"]);

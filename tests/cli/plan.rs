@@ -65,7 +65,7 @@ fn the_lines_add_up_to_the_plan() {
     let report = json(&stdout_of(&fixed(&["--memory", "53M", "--json"])));
     let plan = &report["plan"];
     let lines = plan["lines"].as_array().unwrap();
-    assert_eq!(lines.len(), 13);
+    assert_eq!(lines.len(), 14);
     let sum: u64 = lines
         .iter()
         .map(|line| line["bytes"].as_u64().unwrap())
@@ -231,7 +231,7 @@ fn the_released_model_fits_from_the_floor_up() {
     let floor = plan("floor");
     assert!(number(&floor["plan"]["planned"]) <= 1_610_612_736);
     assert_eq!(floor["plan"]["context_positions"], 4096);
-    assert_eq!(floor["plan"]["lines"].as_array().unwrap().len(), 13);
+    assert_eq!(floor["plan"]["lines"].as_array().unwrap().len(), 14);
     let (mut pinned, mut seconds) = (0, f64::INFINITY);
     for memory in ["floor", "8G", "32G", "64G", "128G"] {
         let report = plan(memory);
@@ -301,9 +301,10 @@ fn the_memory_that_a_refusal_asks_for_is_enough_for_the_chunk_it_brings() {
     };
     // The context with which the smaller chunk just stays below 2 GiB.
     let border = 2u64 << 30;
-    let (few, many) = (100_000, 1_100_000);
+    // Memory for positions comes in pages.
+    let (few, many) = (64 * 1600, 64 * 17_600);
     let per_position = (smallest(many, "16") - smallest(few, "16")).div_ceil(many - few);
-    let edge = few + (border - smallest(few, "16")) / per_position - 10;
+    let edge = few + (border - smallest(few, "16")) / per_position / 64 * 64;
     assert!(smallest(edge, "16") < border && border < smallest(edge, "64"));
     for context in [4096, edge, edge + 100, 2 * edge] {
         let said = refusal(2, &args(context, 1_000_000, &[]));
@@ -355,4 +356,47 @@ fn every_line_of_a_plan_fits_80_columns() {
         }
         assert!(said.contains("no expert"), "{said}");
     }
+}
+
+#[test]
+fn positions_that_sequences_share_are_planned_in_pages() {
+    let args = |extra: &[&'static str]| fixed(&[&["--memory", "64M"], extra].concat());
+    let plan = |extra: &[&'static str]| {
+        let args = [&args(extra)[..], &["--json"]].concat();
+        json(&stdout_of(&args))["plan"].clone()
+    };
+    let eight = ["--sequences", "8", "--context", "100"];
+    for (total, pages) in [
+        (&[][..], 16),
+        (&["--context-total", "100"], 2),
+        (&["--context-total", "129"], 3),
+        (&["--context-total", "4000000000"], 16),
+    ] {
+        let plan = plan(&[&eight, total].concat());
+        assert_eq!(plan["pages"]["page_count"], pages, "{total:?}");
+        assert_eq!(plan["pages"]["page_positions"], 64);
+    }
+    let total = [&eight[..], &["--context-total", "129"]].concat();
+    let said = text(&args(&total));
+    assert!(said.contains("8 sequences share 3 pages of 64"), "{said}");
+    // One page less is what a budget that is too small can be met with.
+    let short = plan(&total)["smallest_budget"].as_u64().unwrap() - 1;
+    let short = short.to_string();
+    let with_memory = |total: &str| -> Vec<String> {
+        let fixed = ["plan", "fixtures/tiny", "--threads", "1"];
+        let asked = ["--memory", &short, "--context-total", total];
+        let all = [&fixed[..], &eight, &asked].concat();
+        all.into_iter().map(str::to_owned).collect()
+    };
+    let said = refusal(2, &with_memory("129"));
+    assert!(
+        said.contains("lower --context-total from 129 to 128"),
+        "{said}"
+    );
+    stdout_of(&with_memory("128"));
+    let said = refusal(2, &with_memory("99"));
+    assert!(
+        said.contains("--context-total 99 is less than the 100"),
+        "{said}"
+    );
 }

@@ -19,13 +19,18 @@ use std::time::Duration;
 
 use k3_actors::planning::{PlanInputs, plan_run};
 use k3_actors::{StreamSettings, Supervisor};
-use k3_config::{ArenaLayout, Bytes, CachePolicy, MemoryBudget, Origin, Pins};
+use k3_config::{
+    ArenaLayout, BudgetPlan, Bytes, CachePolicy, MemoryBudget, Origin, Pins, SpillRequest,
+};
 use k3_formats::gates;
 use k3_io::{DirectPolicy, EngineConfig, EnginePreference, PagePolicy};
 use k3_kernels::{KernelSet, argmax};
 use k3_models::kimi_k3::{AttentionForm, KimiK3};
 use k3_models::{ModelFamily as _, Workers as _};
-use k3_runtime::{Cancel, Checkpoint, CheckpointPaths, ComputePool, Session, SessionSettings};
+use k3_runtime::{
+    Cancel, Checkpoint, CheckpointPaths, ComputePool, GenerateRequest, SamplingSettings, Scheduler,
+    SchedulerSettings, Session, SessionSettings, SpillSizes,
+};
 use k3_testkit::TinySpec;
 
 use counting::{Counting, Growth, Mark};
@@ -50,9 +55,16 @@ struct Case<'a> {
     pages: PagePolicy,
     engine: EngineConfig,
     threads: usize,
+    /// Pages of the sequence that stay in memory; `None`: all.
+    memory_pages: Option<u64>,
 }
 
 impl Case<'_> {
+    /// Positions of a sweep: one, where a single page may be in memory.
+    fn chunk(&self) -> usize {
+        self.memory_pages.map_or(PROMPT.len(), |_| 1)
+    }
+
     /// Streams a prompt and 100 tokens; what was allocated from the moment
     /// everything had started.
     fn growth(&self) -> Growth {
@@ -73,8 +85,13 @@ impl Case<'_> {
         let inputs = PlanInputs {
             sequences: 1,
             guesses: 0,
+            context_total: None,
+            spill: self.memory_pages.map(|pages| SpillRequest {
+                bytes_max: None,
+                memory_pages: Some(pages),
+            }),
             context_positions: CONTEXT as u64,
-            chunk_positions: PROMPT.len() as u64,
+            chunk_positions: self.chunk() as u64,
             logit_rows: 1,
             workers: self.threads as u64,
             vocabulary_bytes: 0,
@@ -94,10 +111,16 @@ impl Case<'_> {
             direct: DirectPolicy::Probe,
             pages: self.pages,
             policy: CachePolicy::DeepLayers,
+            spill: Some(self.dir.to_owned()),
         };
         let mut supervisor =
             Supervisor::start(&model, &checkpoint, &plan, &settings, None).unwrap();
         let pool = ComputePool::new(self.threads).unwrap();
+        if self.memory_pages.is_some() {
+            let growth = spilled(&model, &mut supervisor, &pool, &plan);
+            assert!(supervisor.shutdown().failures.is_empty());
+            return growth;
+        }
         let settings = SessionSettings {
             context_positions: CONTEXT,
             chunk_positions: PROMPT.len(),
@@ -118,6 +141,37 @@ impl Case<'_> {
         assert!(supervisor.shutdown().failures.is_empty());
         growth
     }
+}
+
+/// The same tokens of a sequence whose pages do not all stay in memory.
+fn spilled(
+    model: &KimiK3,
+    supervisor: &mut Supervisor,
+    pool: &ComputePool,
+    plan: &BudgetPlan,
+) -> Growth {
+    let pages = supervisor.page_store().expect("pages that leave");
+    let settings = SchedulerSettings {
+        spill: SpillSizes::of(&plan.pages),
+        ..SchedulerSettings::single(CONTEXT, 1)
+    };
+    let cancel = Cancel::default();
+    let mut scheduler = Scheduler::new(model, supervisor.source(), pool, settings, cancel);
+    scheduler.spill_to(pages);
+    let mark = Mark::new();
+    let sampling = SamplingSettings::default();
+    let request = GenerateRequest::new(PROMPT.to_vec(), TOKENS, sampling);
+    scheduler.submit(request).unwrap();
+    let mut events = Vec::new();
+    let mut read_bytes = 0;
+    while let Some(step) = scheduler.step(&mut events).unwrap() {
+        read_bytes += step.read.past_bytes;
+        events.clear();
+    }
+    drop(events);
+    let growth = mark.growth();
+    assert!(read_bytes > 0, "pages were read back");
+    growth
 }
 
 /// Forks by threads that look for work, and by threads that sleep.
@@ -162,7 +216,16 @@ fn a_run_of_100_tokens_allocates_little_and_keeps_nothing() {
             ..EngineConfig::default()
         },
         threads: 2,
+        memory_pages: None,
     };
+    let spilled = Case {
+        memory_pages: Some(1),
+        engine: tiny.engine.clone(),
+        ..tiny
+    };
+    let growth = spilled.growth();
+    assert!(growth.largest_bytes <= 64 << 10, "{growth:?}");
+    assert!(growth.net_bytes <= 256 << 10, "{growth:?}");
     let growth = tiny.growth();
     // Everything in this model is a thousand times smaller than in a released
     // one, lists of reads and leases are not.
@@ -187,6 +250,7 @@ fn released() {
         pages: PagePolicy::Transparent,
         engine: EngineConfig::default(),
         threads: 2,
+        memory_pages: None,
     };
     let growth = released.growth();
     assert!(growth.largest_bytes <= LARGEST_BYTES_MAX, "{growth:?}");

@@ -2,8 +2,8 @@
 
 use k3_config::ModelFootprint;
 use k3_models::{
-    Block, ExpertDemand, ExpertKey, LayerIndex, ModelError, ModelFamily, Sweep, SweepProgram,
-    SweepRun, Workers, WorkspaceSize,
+    Block, ExpertDemand, ExpertKey, LayerIndex, ModelError, ModelFamily, PastPart, StoreError,
+    Sweep, SweepProgram, SweepRun, Workers, WorkspaceSize,
 };
 
 /// `model`, with the experts of its sweeps given: `demands` holds the picks of
@@ -42,8 +42,16 @@ impl<M: ModelFamily> ModelFamily for Imposed<'_, M> {
         self.model.vocab_size()
     }
 
-    fn new_state(&self, context_positions: usize) -> M::State {
-        self.model.new_state(context_positions)
+    fn empty_state(&self) -> M::State {
+        self.model.empty_state()
+    }
+
+    fn page_len(&self) -> usize {
+        self.model.page_len()
+    }
+
+    fn page_part_len(&self) -> usize {
+        self.model.page_part_len()
     }
 
     fn new_workspace(&self, size: WorkspaceSize) -> M::Workspace {
@@ -83,6 +91,14 @@ impl<M: ModelFamily> ModelFamily for Imposed<'_, M> {
 impl<'a, M: ModelFamily> SweepRun<'a> for ImposedRun<'a, M> {
     fn embed(&mut self, index: usize, row: &[u8]) {
         self.run.embed(index, row);
+    }
+
+    fn past(
+        &mut self,
+        layer: LayerIndex,
+        parts: Vec<Result<PastPart, StoreError>>,
+    ) -> Result<(), ModelError> {
+        self.run.past(layer, parts)
     }
 
     fn block(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError> {

@@ -64,6 +64,8 @@ impl Fixture {
         let inputs = PlanInputs {
             sequences: 1,
             guesses: 0,
+            context_total: None,
+            spill: None,
             context_positions: POSITIONS as u64,
             chunk_positions: POSITIONS as u64,
             logit_rows: 1,
@@ -175,6 +177,7 @@ fn settings(engine: EnginePreference) -> StreamSettings {
         direct: DirectPolicy::Probe,
         pages: PagePolicy::Small,
         policy: CachePolicy::DeepLayers,
+        spill: None,
     }
 }
 

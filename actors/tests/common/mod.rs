@@ -154,6 +154,8 @@ impl Case {
         let inputs = PlanInputs {
             sequences: 1,
             guesses: 0,
+            context_total: None,
+            spill: None,
             context_positions: 16,
             chunk_positions: way.chunk as u64,
             logit_rows: way.chunk as u64,
@@ -228,6 +230,7 @@ impl Case {
             direct: DirectPolicy::Probe,
             pages: PagePolicy::Small,
             policy: way.policy,
+            spill: None,
         };
         Supervisor::start(model, &self.checkpoint, plan, &settings, wrap).unwrap()
     }

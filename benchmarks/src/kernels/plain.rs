@@ -184,6 +184,7 @@ fn attention() -> [Spec; 5] {
                 out: vec![0.0; LATENT],
                 run: |set, x, out| {
                     let stride = LATENT + ROPE;
+                    x.sums.fill(0.0);
                     (set.mla_mix_latent)(&x.weights, &x.rows, stride, &mut x.sums, out);
                 },
             })
@@ -208,7 +209,10 @@ fn attention() -> [Spec; 5] {
                 set,
                 inputs: Cache::new(HEAD, HEAD),
                 out: vec![0.0; HEAD],
-                run: |set, x, out| (set.mla_mix_expanded)(&x.weights, &x.rows, out),
+                run: |set, x, out| {
+                    out.fill(0.0);
+                    (set.mla_mix_expanded)(&x.weights, &x.rows, out);
+                },
             })
         }),
         spec(of("softmax", "4096"), work(1), |set, _, _| {

@@ -89,9 +89,14 @@ impl Experts {
         }
     }
 
+    /// The slots that honour the request and hold up nobody.
+    pub(super) fn usual(&self) -> Slots {
+        self.with_transit(self.transit_default)
+    }
+
     /// Whether more memory would give more transit slots.
     pub(super) fn is_short_of_transit(&self, slots: Slots) -> bool {
-        slots != self.with_transit(self.transit_default)
+        slots != self.usual()
     }
 
     /// The most transit slots, up to the default, that fit `room`, with the

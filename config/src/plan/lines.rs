@@ -22,6 +22,8 @@ named_enum! {
         Vectors => "vectors",
         /// What conversations carry from sweep to sweep.
         States => "sequence states",
+        /// Where parts of pages pass through that do not stay in memory.
+        Past => "pages read back",
         /// Buffers of a sweep, embedding rows among them.
         Activations => "activations",
         /// Buffers for logits.
@@ -94,6 +96,7 @@ pub(super) fn fixed_needs(
     assert!(shape.positions > 0 && shape.logit_rows <= shape.positions);
     let mut needs = resident_needs(request);
     needs.push(states_need(request, shape));
+    needs.push(past_need(request, shape));
     needs.extend(workspace_needs(request, shape));
     needs.push(Need::new(
         LineKind::SpeculationLog,
@@ -140,15 +143,29 @@ fn resident_needs(request: &PlanRequest<'_>) -> Vec<Need> {
 
 fn states_need(request: &PlanRequest<'_>, shape: WorkspaceShape) -> Need {
     let footprint = request.footprint;
-    let per_sequence = u128::from(footprint.state_bytes_fixed)
-        + u128::from(footprint.state_bytes_per_position) * u128::from(shape.context_positions);
-    let states = per_sequence.checked_mul(u128::from(request.sequences));
+    let pages = request.page_count(shape.context_positions);
+    let fixed = u128::from(footprint.state_bytes_fixed) * u128::from(request.sequences);
+    let paged = u128::from(footprint.page_bytes()).checked_mul(u128::from(pages));
+    let states = paged.and_then(|paged| fixed.checked_add(paged));
     Need::new(
         LineKind::States,
         // Far beyond any budget it no longer matters by how much, only that the
         // sum of all lines stays within 128 bits.
         states.unwrap_or(u128::MAX).min(u128::MAX / 4),
         states_why(request, shape),
+    )
+}
+
+fn past_need(request: &PlanRequest<'_>, shape: WorkspaceShape) -> Need {
+    let pages = request.pages(shape.context_positions);
+    let arena = request.layout.reserve(pages.staged_bytes().into());
+    Need::new(
+        LineKind::Past,
+        arena + u128::from(pages.checksum_bytes()),
+        match pages.file_page_count {
+            0 => "all pages stay in memory".to_owned(),
+            count => format!("one layer of {count} pages on disk"),
+        },
     )
 }
 
@@ -194,7 +211,21 @@ fn counted(count: u64, one: &str, many: &str) -> String {
 
 fn states_why(request: &PlanRequest<'_>, shape: WorkspaceShape) -> String {
     let sequences = counted(request.sequences, "sequence", "sequences");
-    format!("{sequences} of {} positions", shape.context_positions)
+    let context = shape.context_positions;
+    let [memory, in_file] = request.pages_of_each(context);
+    if in_file > 0 {
+        let all = memory + in_file;
+        return match request.sequences {
+            1 => format!("{memory} of {all} pages in memory"),
+            _ => format!("{sequences}, {memory} of {all} pages each"),
+        };
+    }
+    if request.context_total.is_none() || request.sequences == 1 {
+        return format!("{sequences} of {context} positions");
+    }
+    let pages = counted(request.page_count(context), "page", "pages");
+    let page = request.footprint.state_page_positions;
+    format!("{sequences} share {pages} of {page}")
 }
 
 fn lookahead_why(request: &PlanRequest<'_>, trunk: &Trunk) -> String {

@@ -26,6 +26,9 @@ pub struct Prediction {
     pub experts_per_token: u32,
     /// Sequences that share each sweep.
     pub sequences: u64,
+    /// Bytes of pages that do not stay in memory, once the sequences are as long as
+    /// they may be: 0 if all stay.
+    pub past_bytes_per_sweep: u64,
 }
 
 impl Prediction {
@@ -55,6 +58,7 @@ impl Prediction {
             experts_per_layer: footprint.experts_per_layer,
             experts_per_token: footprint.experts_per_token,
             sequences,
+            past_bytes_per_sweep: 0,
         };
         assert!(prediction.head_bytes_per_sweep <= prediction.trunk_bytes_per_sweep);
         prediction
@@ -75,7 +79,8 @@ impl Prediction {
         );
         let asked_for = self.expert_bytes_per_token as f64 * self.union_per_token();
         let experts = asked_for * (1.0 - hit_share);
-        let sweep = self.trunk_bytes_per_sweep as f64 + experts;
+        let kept = self.trunk_bytes_per_sweep as f64 + self.past_bytes_per_sweep as f64;
+        let sweep = kept + experts;
         assert!(experts >= 0.0 && sweep >= 0.0);
         sweep / self.sequences as f64 + self.embedding_row_bytes as f64
     }

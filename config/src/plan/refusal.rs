@@ -31,6 +31,28 @@ pub enum PlanRefusal {
     /// Two ways to ask for cache slots at once.
     #[error("--slots and --cache-gb both decide the number of cache slots: give one of them")]
     SlotsAndCache,
+    /// Fewer positions for all sequences than one may reach.
+    #[error(
+        "--context-total {total} is less than the {context} positions one sequence may reach: ask \
+         for {context} or more, or for a shorter --context"
+    )]
+    TotalBelowContext {
+        /// Positions of all sequences.
+        total: u64,
+        /// Positions of one.
+        context: u64,
+    },
+    /// A file for pages that would be larger than it may be.
+    #[error(
+        "positions that do not fit into memory take {needed} of the disk, but --spill-gb is \
+         {most}: raise it, raise --memory, or lower --context or --sequences"
+    )]
+    SpillTooLarge {
+        /// Size of the file.
+        needed: Bytes,
+        /// What it may have.
+        most: Bytes,
+    },
     /// A trunk no machine could hold or read.
     #[error("the trunk has {bytes} bytes, more than any checkpoint: its sizes cannot be right")]
     TrunkTooLarge {
@@ -60,6 +82,13 @@ pub struct Shortfall {
     /// The longest context that fits with everything else unchanged; `None`
     /// if none does.
     pub context_that_fits: Option<u64>,
+    /// The positions of all sequences together; `None` where there is but one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_positions: Option<u64>,
+    /// The most positions of all sequences together that fit with everything else
+    /// unchanged; `None` if one context is too much already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_that_fits: Option<u64>,
     /// The positions per sweep that were asked for.
     pub chunk_positions: u64,
     /// The most positions per sweep that fit with everything else unchanged;
@@ -119,13 +148,15 @@ impl Shortfall {
         };
         let context = lower("--context", self.context_positions, self.context_that_fits);
         let chunk = lower("--chunk", self.chunk_positions, self.chunk_that_fits);
+        let total = self.total_positions;
+        let total = total.and_then(|now| lower("--context-total", now, self.total_that_fits));
         let lookahead = self.fits_without_lookahead == Some(true);
         let lookahead = lookahead.then(|| "leave out --lookahead".to_owned());
         let splits = self.splits.iter();
         let splits = splits.filter_map(|split| split.way_out(split.kind.flag()));
         let both = self.fits_without_splits == Some(true) && self.splits_help_together_only();
         let both = both.then(|| "leave out --trunk-gb and the cache's size both".to_owned());
-        [context, chunk, lookahead]
+        [context, total, chunk, lookahead]
             .into_iter()
             .flatten()
             .chain(splits)
@@ -137,9 +168,11 @@ impl Shortfall {
     fn vain(&self) -> Vec<&'static str> {
         let context = self.context_that_fits.is_none().then_some("--context");
         let chunk = self.chunk_that_fits.is_none().then_some("--chunk");
+        let total = self.total_positions.is_some() && self.total_that_fits.is_none();
+        let total = total.then_some("--context-total");
         let lookahead = self.fits_without_lookahead == Some(false);
         let splits = self.splits.iter().filter(|split| !split.helps());
-        [context, chunk, lookahead.then_some("--lookahead")]
+        [context, total, chunk, lookahead.then_some("--lookahead")]
             .into_iter()
             .flatten()
             .chain(splits.map(|split| split.kind.flag()))

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::bytes::Bytes;
 
-use super::lines::PlanLine;
+use super::lines::{LineKind, PlanLine};
 use super::predict::DiskForecast;
 use super::{BudgetPlan, Shortfall};
 
@@ -74,6 +74,22 @@ impl BudgetPlan {
             "read per token if none is found"
         };
         row(text, "experts per token", experts, why);
+        if prediction.past_bytes_per_sweep > 0 {
+            let past = Bytes(prediction.past_bytes_per_sweep);
+            row(
+                text,
+                "pages per sweep",
+                past,
+                "read back at the longest context",
+            );
+            let file = Bytes(self.pages.file_bytes());
+            row(
+                text,
+                "pages on disk",
+                file,
+                "taken by the file at its start",
+            );
+        }
         let embedding = Bytes(prediction.embedding_row_bytes);
         row(text, "embedding row", embedding, "read per token");
     }
@@ -85,7 +101,9 @@ impl Shortfall {
     pub fn table(&self) -> String {
         let mut text = String::new();
         row(&mut text, "budget", self.budget, "what there is");
-        for line in &self.lines {
+        // A screen has few lines, and of this one mostly nothing is to be said.
+        let is_shown = |line: &&PlanLine| line.kind != LineKind::Past || line.bytes.0 > 0;
+        for line in self.lines.iter().filter(is_shown) {
             plan_row(&mut text, line);
         }
         if let (Some(smallest), Some(missing)) = (self.smallest_budget, self.shortfall) {

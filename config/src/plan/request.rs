@@ -2,9 +2,16 @@
 
 use crate::budget::MemoryBudget;
 use crate::choices::Pins;
-use crate::footprint::ModelFootprint;
+use crate::footprint::{ModelFootprint, pool_page_count, touched_pages};
 
 use super::arena::ArenaLayout;
+use super::pages::PagePlan;
+
+/// What is read past the page cache is a multiple of it.
+const READ_UNIT: u64 = 4096;
+/// Parts of pages that are read before the attention of their layer is next, at
+/// most.
+const AHEAD_PARTS: u64 = 64;
 
 /// The largest sweep the family's buffers must serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +26,15 @@ pub struct WorkspaceShape {
     pub workers: u64,
 }
 
+/// A file for pages that do not stay in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpillRequest {
+    /// What it may take of the disk, at most; the pages decide if nobody says.
+    pub bytes_max: Option<u64>,
+    /// Pages that each sequence has in memory; `None`: as many as fit.
+    pub memory_pages: Option<u64>,
+}
+
 /// Everything a plan depends on. Sizes are in bytes.
 #[derive(Clone, Copy)]
 pub struct PlanRequest<'a> {
@@ -26,8 +42,13 @@ pub struct PlanRequest<'a> {
     pub footprint: &'a ModelFootprint,
     /// What there is to spend.
     pub budget: &'a MemoryBudget,
-    /// Positions every sequence has memory for, at least 1.
+    /// Positions a sequence may reach, at least 1.
     pub context_positions: u64,
+    /// Positions that all sequences have memory for together, at least one
+    /// context; every context beside all others if nobody says so.
+    pub context_total: Option<u64>,
+    /// Where pages go that do not fit, if they may.
+    pub spill: Option<SpillRequest>,
     /// Prompt positions of one sweep, at least 1.
     pub chunk_positions: u64,
     /// Positions that every other sequence brings to a sweep, at least 1: its
@@ -83,6 +104,71 @@ impl PlanRequest<'_> {
             logit_rows: self.logit_rows.min(positions),
             context_positions,
             workers: self.workers,
+        }
+    }
+
+    /// Pages in memory that the sequences share, each of at most
+    /// `context_positions`.
+    pub(super) fn page_count(&self, context_positions: u64) -> u64 {
+        if self.spill.is_some() {
+            let [memory, _] = self.pages_of_each(context_positions);
+            return memory.saturating_mul(self.sequences);
+        }
+        pool_page_count(
+            self.footprint.state_page_positions,
+            self.sequences,
+            context_positions,
+            self.context_total,
+        )
+    }
+
+    /// Pages of a sequence where some may leave memory: those that stay, and the
+    /// others.
+    pub(super) fn pages_of_each(&self, context_positions: u64) -> [u64; 2] {
+        let page = self.footprint.state_page_positions;
+        let all = context_positions.div_ceil(page);
+        let Some(spill) = self.spill.filter(|_| self.footprint.state_page_parts > 0) else {
+            return [all, 0];
+        };
+        let memory = spill.memory_pages.unwrap_or(all);
+        let memory = memory.max(self.touched_pages(context_positions)).min(all);
+        [memory, all - memory]
+    }
+
+    /// Most pages of a sequence that a sweep changes.
+    pub(super) fn touched_pages(&self, context_positions: u64) -> u64 {
+        let most = self.chunk_positions.max(self.step_positions);
+        touched_pages(
+            self.footprint.state_page_positions,
+            most.min(context_positions),
+        )
+    }
+
+    /// What becomes of the pages of sequences of `context_positions` each.
+    pub(super) fn pages(&self, context_positions: u64) -> PagePlan {
+        let footprint = self.footprint;
+        let [memory, outside] = self.pages_of_each(context_positions);
+        let outside = outside.saturating_mul(self.sequences);
+        let parts = footprint.state_page_parts;
+        let part_bytes = footprint.page_bytes() / parts.max(1);
+        let unit = self.layout.alignment_bytes.max(READ_UNIT);
+        let ahead = if parts > 1 {
+            outside.min(AHEAD_PARTS)
+        } else {
+            0
+        };
+        PagePlan {
+            page_count: self.page_count(context_positions),
+            page_positions: footprint.state_page_positions,
+            page_bytes: footprint.page_bytes(),
+            memory_page_count: memory,
+            file_page_count: outside,
+            part_count: parts,
+            part_bytes,
+            part_stride_bytes: part_bytes
+                .checked_next_multiple_of(unit)
+                .unwrap_or(u64::MAX),
+            staged_part_count: outside.saturating_add(ahead),
         }
     }
 

@@ -122,6 +122,12 @@ impl Trunk {
         least
     }
 
+    /// The same with as many places of the ring as help.
+    pub(super) fn usual_bytes(&self) -> u128 {
+        let more = self.ring_bytes(self.ring_default) - self.ring_bytes(self.ring_least);
+        self.least_bytes() + more
+    }
+
     /// The share of exactly [`Self::least_bytes`].
     pub(super) fn least(&self) -> TrunkShare {
         let share = match &self.exact {

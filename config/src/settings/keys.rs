@@ -170,8 +170,10 @@ setting_keys! {
     trunk_gb: Gigabytes,
     /// Bytes of expert cache.
     cache_gb: Gigabytes,
-    /// Positions each sequence has memory for.
+    /// Positions a sequence may reach.
     context: PositiveCount,
+    /// Positions that sequences which run together have memory for.
+    context_total: PositiveCount,
     /// Positions of one sweep.
     chunk: PositiveCount,
     /// Compute threads.
@@ -200,6 +202,10 @@ setting_keys! {
     prefix_cache: PathBuf,
     /// How much of them.
     prefix_cache_gb: Gigabytes,
+    /// Where positions go that do not fit into memory.
+    spill: PathBuf,
+    /// How much of them.
+    spill_gb: Gigabytes,
     /// Attention form.
     attention: AttentionChoice,
     /// Further folders that hold shards.

@@ -75,6 +75,8 @@ pub(crate) fn kimi_k3() -> ModelFootprint {
         // 69 layers of 96 matrices of 128 x 128, and three tails of 3 x 12288.
         state_bytes_fixed: 69 * (4 * 96 * 128 * 128 + 4 * 3 * 3 * 12_288),
         state_bytes_per_position: 24 * 4 * 576,
+        state_page_positions: 64,
+        state_page_parts: 1,
         activation_bytes_per_position: 1_500_000,
         logit_row_bytes: 4 * 163_840,
     }
@@ -114,6 +116,8 @@ pub(crate) fn kimi_request<'a>(
         footprint,
         budget,
         context_positions: 4096,
+        context_total: None,
+        spill: None,
         chunk_positions: 16,
         logit_rows: 1,
         step_positions: 1,

@@ -46,15 +46,28 @@ impl DirectFile {
     /// [`EngineError::Open`] when it cannot be opened or read,
     /// [`EngineError::NotAFile`] when it is a directory, a device or a pipe.
     pub fn open(path: &Path, policy: DirectPolicy) -> Result<Self, EngineError> {
+        Self::open_named(path, path, policy)
+    }
+
+    /// The same of the file at `at`, which messages call `path`.
+    ///
+    /// # Errors
+    ///
+    /// As [`DirectFile::open`].
+    pub(crate) fn open_named(
+        path: &Path,
+        at: &Path,
+        policy: DirectPolicy,
+    ) -> Result<Self, EngineError> {
         let open_error = |error: &io::Error| EngineError::open(path, "open the file", error);
         // Asked before opening: to open a pipe waits for its writer.
-        let metadata = path.metadata().map_err(|error| open_error(&error))?;
+        let metadata = at.metadata().map_err(|error| open_error(&error))?;
         if !metadata.is_file() {
             return Err(EngineError::NotAFile {
                 path: path.to_path_buf(),
             });
         }
-        let buffered = File::open(path).map_err(|error| open_error(&error))?;
+        let buffered = File::open(at).map_err(|error| open_error(&error))?;
         let metadata = buffered.metadata().map_err(|error| open_error(&error))?;
         let mut opened = Self {
             path: path.to_path_buf(),
@@ -67,7 +80,7 @@ impl DirectFile {
         };
         match policy {
             DirectPolicy::Never => opened.fallback = Some("asked for".to_owned()),
-            DirectPolicy::Probe => match opened.probe() {
+            DirectPolicy::Probe => match opened.probe(at) {
                 Ok((direct, alignment)) => {
                     // Both handles were opened by name.
                     opened.require(&direct, (metadata.dev(), metadata.ino()))?;
@@ -106,8 +119,9 @@ impl DirectFile {
         })
     }
 
-    /// Opens the file for direct reads and makes one; else the reason why not.
-    fn probe(&self) -> Result<(File, DioAlignment), String> {
+    /// Opens the file at `at` for direct reads and makes one; else the reason why
+    /// not.
+    fn probe(&self, at: &Path) -> Result<(File, DioAlignment), String> {
         let alignment = match dio::support(&self.buffered) {
             Ok(DioSupport::Refused) => return Err("the file system has no direct reads".into()),
             Ok(DioSupport::Aligned(alignment)) => {
@@ -118,7 +132,7 @@ impl DirectFile {
         let direct = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_DIRECT)
-            .open(&self.path)
+            .open(at)
             .map_err(|error| format!("opening with O_DIRECT: {error}"))?;
         let reread = self
             .first_bytes(&direct, alignment)

@@ -179,9 +179,10 @@ pub struct KernelSet {
     /// in f32.
     pub mla_scores_latent:
         fn(qa: &[f32], q_rope: &[f32], cache: &[f32], scale: f32, scores: &mut [f32]),
-    /// `weights: [positions]`, `cache: [positions][stride]`, stride, `sums`
-    /// (scratch) and `out: [latent]`: `out[j]` = f32 of the serial f64 sum over s
-    /// ascending of `weights[s] * cache[s][j]`.
+    /// `weights: [positions]`, `cache: [positions][stride]`, stride, `sums` and
+    /// `out: [latent]`: `sums[j] += weights[s] * cache[s][j]` in f64, serially, s
+    /// ascending, then `out[j]` = f32 of `sums[j]`. A past in several parts takes a
+    /// call for each, in order, over `sums` that start at zero: the same bits.
     pub mla_mix_latent:
         fn(weights: &[f32], cache: &[f32], stride: usize, sums: &mut [f64], out: &mut [f32]),
     /// Expanded form, one head: `q_nope: [nope]`, `q_rope: [rope]`, `keys:
@@ -196,8 +197,9 @@ pub struct KernelSet {
         scale: f32,
         scores: &mut [f32],
     ),
-    /// `weights: [positions]`, `values: [positions][v]`, `out: [v]`: `out = 0`,
-    /// then `out += weights[s] * values[s]` in f32, s ascending.
+    /// `weights: [positions]`, `values: [positions][v]`, `out: [v]`: `out +=
+    /// weights[s] * values[s]` in f32, s ascending. `out` starts at zero, and goes
+    /// on where a past has several parts.
     pub mla_mix_expanded: fn(weights: &[f32], values: &[f32], out: &mut [f32]),
     /// `acc += x` in f32.
     pub add: fn(acc: &mut [f32], x: &[f32]),

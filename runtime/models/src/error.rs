@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use k3_formats::trunk::Codec;
 
 use crate::ids::LayerIndex;
+use crate::pages::StoreError;
 
 /// Why a model could not be bound or a sweep could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -168,6 +169,9 @@ pub enum ModelError {
         id: usize,
     },
 
+    /// A page could not be written away or read back.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A packed block does not hold what its codec says.
     #[error(
         "{}: the {codec} block at offset {offset} is none: {fault}; run without --no-checksums to \

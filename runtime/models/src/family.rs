@@ -11,6 +11,7 @@ use k3_config::ModelFootprint;
 
 use crate::error::ModelError;
 use crate::ids::{ExpertKey, LayerIndex};
+use crate::pages::{PagePool, PagesShort, PastPart, StoreError, pages_for};
 use crate::parallel::Workers;
 use crate::program::{Block, SweepProgram};
 use crate::sweep::Sweep;
@@ -90,8 +91,37 @@ pub trait SequenceState: Send {
     /// Positions consumed so far: the index of the next one.
     fn position(&self) -> usize;
 
-    /// Positions this state has memory for.
+    /// Positions this state has memory for: those it has reserved.
     fn capacity(&self) -> usize;
+
+    /// Takes the pages of `positions` positions from `pool`, beside those it has:
+    /// all it will need, before its first sweep, so that none fails for want of
+    /// memory.
+    ///
+    /// # Errors
+    ///
+    /// Too few are free; nothing has been taken then.
+    fn reserve(&mut self, positions: usize, pool: &mut PagePool) -> Result<(), PagesShort>;
+
+    /// Brings the pages of `positions` more positions into memory, before a sweep
+    /// over them: older ones leave for the pool's file, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// What the file's store reports; the sequence is what it was.
+    ///
+    /// # Panics
+    ///
+    /// If the state is held back, or so many positions touch more pages than the
+    /// sequence has in memory.
+    fn make_room(&mut self, positions: usize) -> Result<(), StoreError>;
+
+    /// Where its oldest pages lie, in order: those that are not in memory.
+    fn outside(&self) -> &[u32];
+
+    /// Becomes an empty sequence without pages; `pool`, which they came from, gets
+    /// them back.
+    fn release(&mut self, pool: &mut PagePool);
 
     /// Whether an unfinished sweep has touched the state. Such a state is
     /// refused by [`ModelFamily::begin`] until [`SequenceState::reset`].
@@ -102,16 +132,21 @@ pub trait SequenceState: Send {
     /// [`SequenceState::reset`].
     fn is_held(&self) -> bool;
 
-    /// Back to an empty sequence.
+    /// Back to an empty sequence, which keeps its pages.
     fn reset(&mut self);
 
     /// Becomes the same sequence as `other`, at the same position.
+    ///
+    /// # Errors
+    ///
+    /// What the store reports where pages lie in a file; the state is poisoned
+    /// then.
     ///
     /// # Panics
     ///
     /// If there is less room than `other` has positions, or if `other` is
     /// poisoned, held back or of another model.
-    fn copy_from(&mut self, other: &Self);
+    fn copy_from(&mut self, other: &Self) -> Result<(), StoreError>;
 
     /// Bytes that [`SequenceState::save`] writes at `position`.
     fn saved_bytes(&self, position: usize) -> u64;
@@ -122,18 +157,19 @@ pub trait SequenceState: Send {
     ///
     /// # Errors
     ///
-    /// What `out` reports.
+    /// What `out` or the store of its pages reports.
     ///
     /// # Panics
     ///
     /// If the state is poisoned or held back.
     fn save(&self, out: &mut dyn io::Write) -> io::Result<()>;
 
-    /// Takes back what [`SequenceState::save`] wrote at `position`.
+    /// Takes back what [`SequenceState::save`] wrote at `position`, into an empty
+    /// state.
     ///
     /// # Errors
     ///
-    /// What `from` reports; the state is poisoned then.
+    /// What `from` or the store of its pages reports; the state is poisoned then.
     ///
     /// # Panics
     ///
@@ -183,8 +219,30 @@ pub trait ModelFamily: Send + Sync {
     /// Ids below this number have an embedding row.
     fn vocab_size(&self) -> usize;
 
-    /// An empty sequence with memory for `context_positions` positions.
-    fn new_state(&self, context_positions: usize) -> Self::State;
+    /// An empty sequence with all that does not grow with its length, and no
+    /// pages yet.
+    fn empty_state(&self) -> Self::State;
+
+    /// Elements of f32 in one page: what [`PAGE_POSITIONS`](crate::PAGE_POSITIONS)
+    /// positions take in all layers.
+    fn page_len(&self) -> usize;
+
+    /// Elements of the part that one layer has of a page; a page is made of them.
+    fn page_part_len(&self) -> usize;
+
+    /// Pages for sequences of this model, all reserved.
+    fn new_pool(&self, page_count: usize) -> PagePool {
+        PagePool::new(page_count, self.page_len())
+    }
+
+    /// An empty sequence with pages of its own for `context_positions` positions.
+    fn new_state(&self, context_positions: usize) -> Self::State {
+        let mut state = self.empty_state();
+        let mut pool = self.new_pool(pages_for(context_positions));
+        let reserved = state.reserve(context_positions, &mut pool);
+        reserved.expect("a pool of as many pages");
+        state
+    }
 
     /// Buffers for sweeps up to `size`.
     fn new_workspace(&self, size: WorkspaceSize) -> Self::Workspace;
@@ -230,6 +288,21 @@ pub trait ModelFamily: Send + Sync {
 pub trait SweepRun<'a> {
     /// Takes the embedding row of sweep position `index`.
     fn embed(&mut self, index: usize, row: &[u8]);
+
+    /// Takes `layer`'s parts of the pages that are not in memory, before the
+    /// layer's attention: for every state of the sweep, in order, those of
+    /// [`SequenceState::outside`]. They are given back once nothing needs them. A
+    /// part that could not be read is a fault of its segment. Not called if all
+    /// pages are in memory.
+    ///
+    /// # Errors
+    ///
+    /// The first fault, if no segment is left.
+    fn past(
+        &mut self,
+        layer: LayerIndex,
+        parts: Vec<Result<PastPart, StoreError>>,
+    ) -> Result<(), ModelError>;
 
     /// Consumes one block for all positions.
     ///

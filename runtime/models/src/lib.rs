@@ -13,6 +13,7 @@
 //! | [`family`] | the seam: [`ModelFamily`], [`SweepRun`], [`SequenceState`] |
 //! | [`program`] | the order in which a sweep consumes blocks and experts |
 //! | [`sweep`] | which positions of which sequences one walk serves |
+//! | [`pages`] | memory for positions, in pages that sequences share |
 //! | [`parallel`] | static splits of independent outputs over workers |
 //! | [`phase`] | names of what a sweep spends its time on |
 //! | [`kimi_k3`] | the Kimi K3 family |
@@ -30,6 +31,7 @@ pub mod error;
 pub mod family;
 pub mod ids;
 pub mod kimi_k3;
+pub mod pages;
 pub mod parallel;
 pub mod phase;
 pub mod program;
@@ -40,6 +42,9 @@ pub use family::{
     ExpertDemand, Fault, Finished, ModelFamily, SequenceState, SweepRun, WorkspaceSize,
 };
 pub use ids::{ExpertKey, LayerIndex};
+pub use pages::{
+    PAGE_POSITIONS, PagePool, PageStore, PagesShort, PastPart, Spill, StoreError, pages_for,
+};
 pub use parallel::{Inline, Workers};
 pub use phase::Phase;
 pub use program::{Block, BlockIndex, BlockPlace, Router, Step, SweepProgram};

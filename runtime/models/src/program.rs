@@ -126,6 +126,9 @@ impl Router {
 pub enum Step {
     /// Hand over the embedding row of every position.
     Embed,
+    /// Hand over the layer's parts of the pages that are not in memory, if there
+    /// are any: its attention comes next.
+    Past(LayerIndex),
     /// Hand over one block.
     Block(BlockIndex),
     /// The layer's router has run: ask for its experts.

@@ -88,7 +88,10 @@ impl RunFigures {
         let sweeps = self.streaming.sweeps.iter();
         let tokens: Vec<u64> = sweeps
             .filter(|sweep| !sweep.is_prompt)
-            .map(|sweep| sweep.trunk_read_bytes + sweep.expert_read_bytes + sweep.embedding_bytes)
+            .map(|sweep| {
+                let weights = sweep.trunk_read_bytes + sweep.expert_read_bytes;
+                weights + sweep.embedding_bytes + sweep.page_read_bytes
+            })
             .collect();
         let total: u64 = tokens.iter().sum();
         (!tokens.is_empty()).then(|| total as f64 / tokens.len() as f64)

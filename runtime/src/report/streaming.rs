@@ -86,6 +86,12 @@ pub struct BytesReport {
     pub expert_read_bytes: u64,
     /// Embedding rows read.
     pub embedding_bytes: u64,
+    /// Pages of sequences that do not stay in memory, read back for sweeps.
+    #[serde(default)]
+    pub page_read_bytes: u64,
+    /// The same, written away.
+    #[serde(default)]
+    pub page_written_bytes: u64,
     /// Small tensors, read once at the start.
     pub vector_bytes: u64,
     /// Bytes the devices transferred for all this, reads ahead for a sweep
@@ -150,6 +156,9 @@ pub struct SweepReport {
     pub expert_read_bytes: u64,
     /// Bytes of embedding rows.
     pub embedding_bytes: u64,
+    /// Bytes of pages that do not stay in memory.
+    #[serde(default)]
+    pub page_read_bytes: u64,
     /// Experts that were in memory.
     pub hits: u64,
     /// Experts that were not.
@@ -157,15 +166,22 @@ pub struct SweepReport {
 }
 
 impl BytesReport {
-    /// The sums of the sweeps, with `vector_bytes` and `device_bytes` beside
-    /// them.
+    /// The sums of the sweeps, with `vector_bytes`, `page_written_bytes` and
+    /// `device_bytes` beside them.
     #[must_use]
-    pub fn new(totals: &SweepTotals, vector_bytes: u64, device_bytes: u64) -> Self {
+    pub fn new(
+        totals: &SweepTotals,
+        vector_bytes: u64,
+        page_written_bytes: u64,
+        device_bytes: u64,
+    ) -> Self {
         Self {
             trunk_read_bytes: totals.trunk_read_bytes,
             trunk_pinned_bytes: totals.trunk_pinned_bytes,
             expert_read_bytes: totals.expert_read_bytes,
             embedding_bytes: totals.embedding_bytes,
+            page_read_bytes: totals.page_read_bytes,
+            page_written_bytes,
             vector_bytes,
             device_bytes,
         }
@@ -248,6 +264,7 @@ mod tests {
             trunk_pinned_bytes: 10,
             expert_read_bytes: 60,
             embedding_bytes: 8,
+            page_read_bytes: 30,
             hits: 1,
             misses: 6,
         };
@@ -266,7 +283,7 @@ mod tests {
     #[test]
     fn sums_shares_and_overlap_follow_their_formulas() {
         let totals = totals();
-        let bytes = BytesReport::new(&totals, 5, 999);
+        let bytes = BytesReport::new(&totals, 5, 44, 999);
         assert_eq!(
             bytes,
             BytesReport {
@@ -274,6 +291,8 @@ mod tests {
                 trunk_pinned_bytes: 20,
                 expert_read_bytes: 120,
                 embedding_bytes: 16,
+                page_read_bytes: 60,
+                page_written_bytes: 44,
                 vector_bytes: 5,
                 device_bytes: 999,
             }

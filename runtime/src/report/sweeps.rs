@@ -25,6 +25,8 @@ pub struct SweepTotals {
     pub expert_read_bytes: u64,
     /// Bytes of embedding rows.
     pub embedding_bytes: u64,
+    /// Bytes of pages that do not stay in memory.
+    pub page_read_bytes: u64,
     /// Experts that were in memory.
     pub hits: u64,
     /// Experts that were not.
@@ -43,6 +45,7 @@ impl SweepTotals {
         self.trunk_pinned_bytes += sweep.trunk_pinned_bytes;
         self.expert_read_bytes += sweep.expert_read_bytes;
         self.embedding_bytes += sweep.embedding_bytes;
+        self.page_read_bytes += sweep.page_read_bytes;
         self.hits += sweep.hits;
         self.misses += sweep.misses;
     }

@@ -21,8 +21,12 @@
 //!
 //! # Rules
 //!
-//! - Requests are admitted in the order they came, each when states for all its
-//!   choices are free: a large one is never overtaken.
+//! - Requests are admitted in the order they came, each when states and pages for
+//!   all its choices are free: a large one is never overtaken.
+//! - A sequence gets the pages of its prompt and of all it may generate when it is
+//!   admitted, and gives them back when it ends: none lacks memory half-way. With
+//!   [`SpillSizes`] a few of them are in memory and the others in a file; before a
+//!   sweep the oldest leave for the file.
 //! - Every sequence that generates is in every sweep. Prompts share the chunk in
 //!   the order of admission.
 //! - A request that is called off, or whose time is over, leaves at the end of
@@ -43,7 +47,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use k3_config::ModelFootprint;
-use k3_models::{ModelFamily, SequenceState as _, Workers as _};
+use k3_models::{ModelFamily, PagePool, PageStore, SequenceState as _, Spill, Workers as _};
 
 use crate::forward::{Cancel, SweepProgress};
 use crate::pool::ComputePool;
@@ -55,7 +59,7 @@ pub use guessing::guessing_bytes;
 pub use request::{
     Choice, GenerateRequest, PromptRows, RefusalReason, Refused, RequestId, TokenWatch,
 };
-pub use settings::{SchedulerBytes, SchedulerSettings};
+pub use settings::{SchedulerBytes, SchedulerSettings, SpillSizes};
 pub use step::StepReport;
 
 use crate::error::RunError;
@@ -70,7 +74,7 @@ fn guess_bytes_max(footprint: &ModelFootprint) -> u64 {
     picks.saturating_mul(footprint.expert_bytes)
 }
 
-/// A request that waits for its states.
+/// A request that waits for its states and pages.
 struct Waiting {
     id: RequestId,
     request: GenerateRequest,
@@ -86,11 +90,13 @@ pub struct Scheduler<'a, M: ModelFamily, S: WeightSource> {
     workspace: M::Workspace,
     /// One for each sequence that can run at a time.
     states: Vec<M::State>,
+    /// Where their positions lie; those that nobody uses.
+    pages: PagePool,
     /// Indices of the states nobody uses.
     free: Vec<usize>,
     queue: VecDeque<Waiting>,
     running: Vec<Sequence>,
-    /// Those that ended in the last step: their states are what they left.
+    /// Those that ended in the last step and keep their states until the next.
     ended: Vec<Sequence>,
     next_id: u64,
     counts: SessionCounts,
@@ -117,8 +123,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         cancel: Cancel,
     ) -> Self {
         let size = settings.workspace_size(pool.count());
-        let states =
-            (0..settings.sequences_max).map(|_| model.new_state(settings.context_positions));
+        let states = (0..settings.sequences_max).map(|_| model.empty_state());
         Self {
             model,
             source,
@@ -127,6 +132,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             settings,
             workspace: model.new_workspace(size),
             states: states.collect(),
+            pages: model.new_pool(settings.page_count()),
             free: (0..settings.sequences_max).rev().collect(),
             queue: VecDeque::new(),
             running: Vec::new(),
@@ -138,6 +144,23 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             guess_bytes_max: guess_bytes_max(&model.footprint()),
             prefixes: None,
         }
+    }
+
+    /// Keeps the pages beyond those in memory in `store`, as many as the settings
+    /// say, before anything is asked for.
+    ///
+    /// # Panics
+    ///
+    /// If the settings have no pages in a file, or a sequence has pages already.
+    pub fn spill_to(&mut self, store: Arc<dyn PageStore>) {
+        let sizes = self.settings.spill.expect("settings with pages in a file");
+        assert!(sizes.memory_pages >= self.settings.touched_pages());
+        self.pages.spill_to(Spill {
+            store,
+            place_count: sizes.file_pages,
+            memory_pages: sizes.memory_pages,
+            part_len: self.model.page_part_len(),
+        });
     }
 
     /// Tells `progress` where each sweep stands.
@@ -184,7 +207,8 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
     }
 
     /// Where `choice` of `request` stands, if there is a state to save: between two
-    /// sweeps, or until the next step once it has ended.
+    /// sweeps, and if the request keeps its state, until the next step once it has
+    /// ended.
     #[must_use]
     pub fn conversation(
         &self,
@@ -201,7 +225,7 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         (is_whole && is_there).then_some((ids, state))
     }
 
-    /// Requests that wait for their states.
+    /// Requests that wait for their states and pages.
     #[must_use]
     pub fn waiting_count(&self) -> usize {
         self.queue.len()
@@ -211,6 +235,18 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
     #[must_use]
     pub fn running_count(&self) -> usize {
         self.running.len()
+    }
+
+    /// Pages in memory that no sequence has, of all that the sequences share.
+    #[must_use]
+    pub fn free_pages(&self) -> (usize, usize) {
+        (self.pages.free_count(), self.pages.page_count())
+    }
+
+    /// Pages in the file that no sequence has.
+    #[must_use]
+    pub fn free_file_pages(&self) -> usize {
+        self.pages.free_place_count()
     }
 
     /// Whether there is nothing to do.
@@ -254,7 +290,9 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
             false
         });
         while let Some(waiting) = self.queue.front() {
-            if waiting.request.choices.len() > self.free.len() {
+            let (request, count) = (&waiting.request, waiting.request.choices.len());
+            let has_room = self.pages.has_room(request.position_count(), count);
+            if count > self.free.len() || !has_room {
                 break;
             }
             let Waiting { id, request } = self.queue.pop_front().expect("looked at it");
@@ -267,9 +305,9 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
     fn start(&mut self, id: RequestId, mut request: GenerateRequest, events: &mut Vec<Event>) {
         let file = request.from.take();
         let slots = self.free.split_off(self.free.len() - request.choices.len());
-        self.ended.retain(|one| !slots.contains(&one.slot()));
         for &slot in &slots {
-            self.states[slot].reset();
+            let reserved = self.states[slot].reserve(request.position_count(), &mut self.pages);
+            reserved.expect("as many pages are free as it was admitted for");
         }
         let may_guess = self.settings.guesses_max > 0 && request.may_guess;
         let (context, bytes) = (self.settings.context_positions, self.guess_bytes_max);
@@ -312,14 +350,26 @@ impl<'a, M: ModelFamily, S: WeightSource> Scheduler<'a, M, S> {
         Ok(reused)
     }
 
-    /// Takes the sequences that have ended off the list and frees their states.
+    /// Frees what those kept that ended in the last step.
+    fn forget_ended(&mut self) {
+        for sequence in self.ended.drain(..) {
+            self.states[sequence.slot()].release(&mut self.pages);
+            self.free.push(sequence.slot());
+        }
+        self.free.sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    /// Takes the sequences that have ended off the list and frees their states and
+    /// pages, but for those whose states are to be saved.
     fn retire(&mut self) {
         let ended = self.running.extract_if(.., |one| one.has_ended());
         for sequence in ended {
-            self.free.push(sequence.slot());
             // One that failed has no state that anybody wants.
-            if sequence.error().is_none() {
+            if sequence.keeps_state() && sequence.error().is_none() {
                 self.ended.push(sequence);
+            } else {
+                self.states[sequence.slot()].release(&mut self.pages);
+                self.free.push(sequence.slot());
             }
         }
         // The lowest first, whatever the order they became free in.

@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
+use k3_models::{PAGE_POSITIONS, pages_for};
+
 use super::event::FinishReason;
 use super::settings::SchedulerSettings;
 use crate::forward::Cancel;
@@ -84,6 +86,9 @@ pub struct GenerateRequest {
     /// A saved conversation whose ids the prompt begins with: its state is taken up
     /// instead of computed.
     pub from: Option<Arc<SnapshotFile>>,
+    /// Whether the choices' states stay until the next step once they have ended, to
+    /// be saved.
+    pub keeps_state: bool,
     /// When the answer is worth nothing any more.
     pub deadline: Option<Instant>,
     /// Calls the request off.
@@ -107,6 +112,7 @@ impl GenerateRequest {
             token_rows: false,
             logprobs: None,
             from: None,
+            keeps_state: false,
             deadline: None,
             cancel: Cancel::default(),
         }
@@ -115,6 +121,21 @@ impl GenerateRequest {
     /// Numbers of the choices.
     pub(super) fn choice_indices(&self) -> impl Iterator<Item = u32> + '_ {
         self.choices.iter().map(|choice| choice.index)
+    }
+
+    /// Positions that each of its choices may reach.
+    #[must_use]
+    pub fn position_count(&self) -> usize {
+        self.prompt_ids.len().saturating_add(self.gen_count)
+    }
+
+    /// Pages that its choices take together: in memory, and in a file.
+    fn pages_needed(&self, settings: &SchedulerSettings) -> [usize; 2] {
+        let all = pages_for(self.position_count());
+        let memory = settings
+            .spill
+            .map_or(all, |spill| all.min(spill.memory_pages));
+        [memory, all - memory].map(|pages| pages.saturating_mul(self.choices.len()))
     }
 
     /// Why it is over before it began, if it is.
@@ -148,7 +169,7 @@ impl GenerateRequest {
         }
         let (prompt, generated) = (self.prompt_ids.len(), self.gen_count);
         let context = settings.context_positions;
-        if prompt.saturating_add(generated) > context {
+        if self.position_count() > context {
             return Some(RefusalReason::TooLong {
                 prompt,
                 generated,
@@ -162,6 +183,18 @@ impl GenerateRequest {
             if !fits || self.prompt_rows == PromptRows::All {
                 return Some(RefusalReason::OtherState {
                     position: taken.len(),
+                });
+            }
+        }
+        let file_pages = settings.spill.map_or(0, |spill| spill.file_pages);
+        let [needed, in_file] = self.pages_needed(settings);
+        for (needed, pages) in [(needed, settings.page_count()), (in_file, file_pages)] {
+            if needed > pages {
+                return Some(RefusalReason::Pages {
+                    choices: self.choices.len(),
+                    positions: self.position_count(),
+                    needed,
+                    pages,
                 });
             }
         }
@@ -219,6 +252,22 @@ pub enum RefusalReason {
     OtherState {
         /// Ids of the state.
         position: usize,
+    },
+    /// More pages for all choices than there are.
+    #[error(
+        "{choices} choices of up to {positions} positions take {needed} pages of {PAGE_POSITIONS}, \
+         and all sequences share {pages}; ask for fewer, or raise --context-total to {}",
+        needed * PAGE_POSITIONS
+    )]
+    Pages {
+        /// Choices that run together.
+        choices: usize,
+        /// Positions of each.
+        positions: usize,
+        /// Pages of all of them.
+        needed: usize,
+        /// Pages of the pool.
+        pages: usize,
     },
     /// No memory was planned for the logits of a whole chunk.
     #[error("no memory is planned for the logits of every prompt position")]

@@ -26,6 +26,7 @@ struct Common {
     prompt_rows: PromptRows,
     token_rows: bool,
     logprobs: Option<usize>,
+    keeps_state: bool,
     deadline: Option<Instant>,
     cancel: Cancel,
 }
@@ -99,6 +100,7 @@ impl Sequence {
             prompt_rows: request.prompt_rows,
             token_rows: request.token_rows,
             logprobs: request.logprobs,
+            keeps_state: request.keeps_state,
             deadline: request.deadline,
             cancel: request.cancel,
         });
@@ -149,6 +151,11 @@ impl Sequence {
 
     pub(super) fn is_leader(&self) -> bool {
         self.is_leader
+    }
+
+    /// Whether its state is wanted once it has ended.
+    pub(super) fn keeps_state(&self) -> bool {
+        self.common.keeps_state
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Sizes of a scheduler, and what they reserve.
 
-use k3_models::{ModelFamily, WorkspaceSize};
+use k3_config::{PagePlan, pool_page_count, touched_pages};
+use k3_models::{ModelFamily, PAGE_POSITIONS, WorkspaceSize};
 
 use super::guessing::guessing_bytes;
 use crate::error::RunError;
@@ -16,6 +17,12 @@ pub struct SchedulerSettings {
     pub sequences_max: usize,
     /// Positions each sequence may reach, at least 1.
     pub context_positions: usize,
+    /// Positions that all sequences have memory for together, at least one
+    /// context; `None`: each has its whole context beside all others.
+    pub context_total: Option<usize>,
+    /// Pages in a file, for sequences longer than their memory; `context_total`
+    /// counts for nothing beside it.
+    pub spill: Option<SpillSizes>,
     /// Prompt positions per sweep, at least 1, over all sequences.
     pub chunk_positions: usize,
     /// Guesses per sequence and sweep; 0 never guesses.
@@ -46,6 +53,28 @@ impl From<SchedulerBytes> for SessionBytes {
     }
 }
 
+/// Pages of sequences that do not all stay in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpillSizes {
+    /// Pages that each sequence has in memory, at least those that a sweep can
+    /// touch: see [`SchedulerSettings::touched_pages`].
+    pub memory_pages: usize,
+    /// Pages that all sequences have in the file together.
+    pub file_pages: usize,
+}
+
+impl SpillSizes {
+    /// Those of a plan; `None` if all pages stay in memory.
+    #[must_use]
+    pub fn of(plan: &PagePlan) -> Option<Self> {
+        let count = |pages: u64| usize::try_from(pages).expect("planned pages fit memory");
+        (plan.file_page_count > 0).then(|| Self {
+            memory_pages: count(plan.memory_page_count),
+            file_pages: count(plan.file_page_count),
+        })
+    }
+}
+
 impl SchedulerSettings {
     /// One sequence that never guesses and has nobody to wait for.
     #[must_use]
@@ -53,6 +82,8 @@ impl SchedulerSettings {
         Self {
             sequences_max: 1,
             context_positions,
+            context_total: None,
+            spill: None,
             chunk_positions,
             guesses_max: 0,
             queue_max: 1,
@@ -66,7 +97,8 @@ impl SchedulerSettings {
     /// # Errors
     ///
     /// [`RunError::ContextPositions`] for an empty or an impossible context,
-    /// [`RunError::Sequences`] for an impossible number of sequences.
+    /// [`RunError::Sequences`] for an impossible number of sequences,
+    /// [`RunError::ContextTotal`] for less than one context in all.
     pub fn planned_bytes<M: ModelFamily>(
         &self,
         model: &M,
@@ -83,21 +115,61 @@ impl SchedulerSettings {
                 max: SEQUENCES_MAX,
             });
         }
+        let total = self.context_total.filter(|_| self.spill.is_none());
+        if let Some(total) = total.filter(|total| *total < count) {
+            return Err(RunError::ContextTotal {
+                total,
+                context: count,
+            });
+        }
         let size = self.workspace_size(workers);
         let without_log = WorkspaceSize {
             held_positions: 0,
             ..size
         };
         let workspace_bytes = model.workspace_bytes(&without_log);
-        let state_bytes = model.footprint().state_bytes(count as u64);
+        let footprint = model.footprint();
+        let fixed = footprint
+            .state_bytes_fixed
+            .saturating_mul(self.sequences_max as u64);
+        let pages = footprint
+            .page_bytes()
+            .saturating_mul(self.page_count() as u64);
         Ok(SchedulerBytes {
-            state_bytes: state_bytes.saturating_mul(self.sequences_max as u64),
+            state_bytes: fixed.saturating_add(pages),
             workspace_bytes,
             log_bytes: model
                 .workspace_bytes(&size)
                 .saturating_sub(workspace_bytes)
                 .saturating_add(self.lookup_bytes()),
         })
+    }
+
+    /// Most pages of one sequence that one sweep changes.
+    #[must_use]
+    pub fn touched_pages(&self) -> usize {
+        let most = self.chunk_positions.max(1 + self.guesses_max);
+        touched_pages(
+            PAGE_POSITIONS as u64,
+            most.min(self.context_positions) as u64,
+        )
+        .try_into()
+        .expect("fewer than positions")
+    }
+
+    /// Pages in memory that the sequences share.
+    #[must_use]
+    pub fn page_count(&self) -> usize {
+        if let Some(spill) = self.spill {
+            return spill.memory_pages * self.sequences_max;
+        }
+        let count = pool_page_count(
+            PAGE_POSITIONS as u64,
+            self.sequences_max as u64,
+            self.context_positions as u64,
+            self.context_total.map(|total| total as u64),
+        );
+        usize::try_from(count).expect("sizes are checked before they are used")
     }
 
     /// What it takes to find guesses.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use k3_models::{ExpertDemand, Fault, ModelFamily, Sweep};
+use k3_models::{ExpertDemand, Fault, ModelError, ModelFamily, SequenceState as _, Sweep};
 
 use super::attribution::{Part, shares};
 use super::event::{Ended, Event, FinishReason, Update};
@@ -42,6 +42,8 @@ struct Participant {
     index: usize,
     slot: usize,
     positions: usize,
+    /// Pages of it that are read for the sweep.
+    past_pages: usize,
 }
 
 /// Nobody waits for the sweep any more.
@@ -90,7 +92,7 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
         if self.cancel.is_requested() {
             return self.end_all(events);
         }
-        self.ended.clear();
+        self.forget_ended();
         self.dismiss(events);
         self.admit(events);
         // Those whose saved state could not be taken up, and who waited for it.
@@ -99,12 +101,16 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
         for sequence in &mut self.running {
             sequence.guess(self.settings.guesses_max);
         }
-        let participants = self.participants();
+        let mut participants = self.participants();
         if participants.is_empty() {
             return Ok(None);
         }
         let first_event = events.len();
-        let mut report = self.sweep(&participants, events)?;
+        self.make_room(&mut participants, events);
+        let mut report = match participants.is_empty() {
+            true => StepReport::default(),
+            false => self.sweep(&participants, events)?,
+        };
         let news = events[first_event..].iter();
         let tokens = news.filter(|event| matches!(event.update, Update::Token { .. }));
         report.tokens = tokens.count() as u64;
@@ -154,10 +160,26 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
                 index,
                 slot: self.running[index].slot(),
                 positions,
+                past_pages: 0,
             })
             .collect();
         participants.sort_unstable_by_key(|participant| participant.slot);
         participants
+    }
+
+    /// Brings the pages that the sweep adds to into memory. Whose old ones cannot
+    /// leave has failed, and is no participant any more.
+    fn make_room(&mut self, participants: &mut Vec<Participant>, events: &mut Vec<Event>) {
+        participants.retain_mut(|part| {
+            let state = &mut self.states[part.slot];
+            let made = state.make_room(part.positions);
+            part.past_pages = state.outside().len();
+            let Err(error) = made else { return true };
+            let error = Arc::new(ModelError::from(error).into());
+            self.running[part.index].end(FinishReason::Failed, Some(error), events);
+            false
+        });
+        self.forsake(events);
     }
 
     /// The sweep of `participants`.
@@ -280,7 +302,7 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
                 Taken::Part => {}
                 Taken::Guesses(count) => {
                     let state = &mut self.states[part.slot];
-                    if k3_models::SequenceState::is_held(state) {
+                    if state.is_held() {
                         let workspace = &mut self.workspace;
                         let (model, pool) = (self.model, self.pool);
                         model.commit(workspace, segment, state, *count, pool);
@@ -333,8 +355,13 @@ impl<M: ModelFamily, S: WeightSource> Scheduler<'_, M, S> {
                 .states
                 .get_disjoint_mut(states)
                 .expect("two sequences have two states");
-            k3_models::SequenceState::copy_from(to, from);
-            sequence.begin_answer(row, events);
+            match to.copy_from(from) {
+                Ok(()) => sequence.begin_answer(row, events),
+                Err(error) => {
+                    let error = Arc::new(ModelError::from(error).into());
+                    sequence.end(FinishReason::Failed, Some(error), events);
+                }
+            }
         }
         let leader = &mut self.running[part.index];
         if !leader.has_ended() {
@@ -394,20 +421,27 @@ fn attribute(
     participants: &[Participant],
     read: ReadBytes,
 ) -> Vec<ReadBytes> {
-    let parts: Vec<Part> = participants
-        .iter()
-        .map(|part| Part {
+    let parts = |weight: fn(&Participant) -> usize| -> Vec<Part> {
+        let parts = participants.iter().map(|part| Part {
             age: running[part.index].age(),
-            positions: part.positions as u64,
-        })
-        .collect();
+            positions: weight(part) as u64,
+        });
+        parts.collect()
+    };
+    let all = parts(|part| part.positions);
     let [trunk, experts, rows] =
-        [read.trunk_bytes, read.expert_bytes, read.row_bytes].map(|bytes| shares(bytes, &parts));
+        [read.trunk_bytes, read.expert_bytes, read.row_bytes].map(|bytes| shares(bytes, &all));
+    // Everybody's own pages, and nobody else's.
+    let past = match read.past_bytes {
+        0 => vec![0; participants.len()],
+        bytes => shares(bytes, &parts(|part| part.past_pages)),
+    };
     let each = participants.iter().enumerate().map(|(index, part)| {
         let share = ReadBytes {
             trunk_bytes: trunk[index],
             expert_bytes: experts[index],
             row_bytes: rows[index],
+            past_bytes: past[index],
         };
         running[part.index].count(|counts| {
             counts.sweeps += 1;

@@ -100,6 +100,8 @@ fn ten_thousand_queued_and_called_off_leave_nothing_behind() {
         ended += events.drain(..).filter(last).count();
         assert!(scheduler.is_idle());
         assert_eq!(Arc::strong_count(&alive), 1, "round {round}");
+        let (free, all) = scheduler.free_pages();
+        assert_eq!(free, all, "round {round}");
     }
     assert_eq!(ended, 10_000);
     // All states are free again.

@@ -5,6 +5,7 @@
 mod common;
 mod ends;
 mod guesses;
+mod pages;
 mod prefixes;
 mod reads;
 mod together;

@@ -13,7 +13,7 @@ use super::answer::Answer;
 use super::output::Output;
 use super::{Run, Started};
 use crate::commands::running::stopping::{answer_text, stop_watch};
-use crate::commands::running::streaming::{Reads, sweep_report};
+use crate::commands::running::streaming::{Reads, Spill, sweep_report};
 use crate::error::{CliError, chain};
 use crate::render::progress::Progress;
 
@@ -115,13 +115,18 @@ impl<'a> Drive<'a> {
     ///
     /// None of a single prompt: what ends the run early is told beside what came
     /// before it.
-    pub(super) fn run<S: Reads>(mut self, source: &mut S) -> Result<Driven, CliError> {
+    pub(super) fn run<S: Reads>(
+        mut self,
+        source: &mut S,
+        spill: Option<Spill>,
+    ) -> Result<Driven, CliError> {
         let store = self.started.run.setup.prefix_store(self.started.model)?;
         let begun = Instant::now();
         let started = self.started;
         let (model, settings) = (started.model, started.settings);
         let cancel = started.cancel.clone();
-        let mut scheduler = Scheduler::new(model, source, started.pool, settings, cancel);
+        let new = |settings| Scheduler::new(model, source, started.pool, settings, cancel);
+        let mut scheduler = Spill::scheduler(spill, settings, new);
         if let Some(store) = &store {
             scheduler.keep_prefixes(store);
         }

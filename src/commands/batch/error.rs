@@ -29,6 +29,21 @@ pub(crate) enum BatchError {
         /// What is needed.
         together: usize,
     },
+    /// Fewer positions than the choices of one line take.
+    #[error(
+        "line {line} takes {needed} positions{}, but --context-total is {asked}",
+        together(*choices)
+    )]
+    Total {
+        /// The line.
+        line: usize,
+        /// Its choices.
+        choices: u32,
+        /// What they take.
+        needed: usize,
+        /// What was asked for.
+        asked: usize,
+    },
     /// An output that cannot be gone on with.
     #[error("{path}: {what}")]
     Output {
@@ -41,6 +56,14 @@ pub(crate) enum BatchError {
     },
 }
 
+/// What several answers to one line add to a sentence about it.
+fn together(choices: u32) -> String {
+    match choices {
+        0 | 1 => String::new(),
+        choices => format!(" for its {choices} answers, which run together"),
+    }
+}
+
 impl BatchError {
     /// What the user can do.
     pub(crate) fn way_out(&self) -> &'static str {
@@ -49,6 +72,10 @@ impl BatchError {
                 "mend these lines, or take them out; `k3 batch --help` has the form"
             }
             Self::Choices { .. } => "raise --sequences, or ask for fewer \"choices\"",
+            Self::Total { .. } => {
+                "raise --context-total to that, leave it out, or ask for fewer \"choices\" or \
+                 tokens"
+            }
             Self::Empty { .. } => "write one JSON object on each line",
             Self::Output { way_out, .. } => way_out,
         }

@@ -7,6 +7,7 @@
 //! | [`answer`] | one answer, and what ties it to its request |
 //! | [`output`] | the lines of the output: what is there, and what is added |
 //! | [`pending`] | answers that wait for those before them, on the disk |
+//! | [`needs`] | the memory for positions that they need |
 //! | [`width`] | how many prompts run at a time |
 //! | [`drive`] | from prompts to answers, sweep by sweep |
 //! | [`error`] | why a batch cannot be run as it is |
@@ -17,6 +18,7 @@ mod drive;
 mod error;
 mod input;
 mod line;
+mod needs;
 mod output;
 mod pending;
 mod report;
@@ -50,6 +52,7 @@ pub(crate) use error::BatchError;
 use answer::Binding;
 use drive::{Drive, Driven};
 use input::{Defaults, Prompt, Wanted};
+use needs::Needs;
 use output::{Expected, Output};
 use report::BatchReport;
 
@@ -67,6 +70,7 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
     let prompts = prompts(args, &setup, sampling, &text)?;
     drop(text);
     refuse_inputs(args, &setup)?;
+    needs::check(&prompts, context_total(&setup))?;
     let layers = setup
         .layers
         .unwrap_or(setup.checkpoint.config().num_hidden_layers);
@@ -105,6 +109,7 @@ fn open(args: &BatchArgs) -> Result<Setup, CliError> {
     };
     let values = SettingValues {
         sequences: args.sequences.map(positive),
+        context_total: args.context_total.map(positive),
         ..SettingValues::default()
     };
     Setup::open(common, values)
@@ -137,6 +142,15 @@ fn prompts(
         context_positions: size(setup.settings.context.value.get().into()),
     };
     input::prompts(&args.input, text, &defaults)
+}
+
+/// Positions that all prompts at a time may take, if it was said.
+fn context_total(setup: &Setup) -> Option<usize> {
+    let settings = &setup.settings;
+    let asked = settings.context_total.as_ref();
+    // What does not fit beside it lies in the file.
+    let asked = asked.filter(|_| settings.spill.is_none() || setup.budget.is_none());
+    asked.map(|asked| size(asked.value.get().into()))
 }
 
 /// Refuses an output that is one of the files the run reads.
@@ -197,15 +211,15 @@ impl Run<'_> {
         let _metrics = Metrics::open(address, self.args.quiet, figures)?;
         let cancel = Cancel::default();
         interrupt::install(&cancel)?;
-        let positions = self
-            .prompts
-            .iter()
-            .map(|prompt| prompt.ids.len() + prompt.gen_count);
-        let context_positions = positions.max().expect("there is a prompt");
+        let needs = Needs::new(
+            self.prompts,
+            left().map(|(wanted, _)| &self.prompts[wanted.prompt]),
+            context_total(setup),
+        );
         let model = setup.bind_sizes()?;
         let choices = self.prompts.iter().map(|prompt| prompt.choices).max();
         let choices = choices.map_or(1, |choices| size(choices.into()));
-        let width = width::choose(setup, &model, context_positions, [choices, left_count])?;
+        let width = width::choose(setup, &model, &needs, [choices, left_count])?;
         let layout = setup.checkpoint.bind(setup.layers)?;
         let model = setup.load(layout, &cancel)?;
         let pool = planning::pool(&setup.settings, setup.threads)?;
@@ -213,7 +227,8 @@ impl Run<'_> {
             sequences_max: width,
             guesses_max: planning::guesses(&setup.settings),
             queue_max: 2 * width,
-            ..SchedulerSettings::single(context_positions, setup.chunk_positions)
+            context_total: Some(needs.total_positions(width)),
+            ..SchedulerSettings::single(needs.context_positions(), setup.chunk_positions)
         };
         let started = Started {
             run: self,
@@ -250,7 +265,7 @@ impl Started<'_> {
             let trunk = source.trunk_report().cloned();
             self.live.resident(trunk.clone());
             return Ok(Ended {
-                driven: drive.run(&mut source)?,
+                driven: drive.run(&mut source, None)?,
                 trunk,
                 streaming: None,
                 notes: Vec::new(),
@@ -261,7 +276,8 @@ impl Started<'_> {
         let mut streaming =
             Streaming::start(setup, &args.reading, self.model, self.settings, live)?;
         streaming.heed(self.cancel);
-        let driven = drive.run(streaming.source());
+        let spill = streaming.spill();
+        let driven = drive.run(streaming.source(), spill);
         let stopped = streaming.stop();
         let failures = stopped.failures();
         Ok(Ended {

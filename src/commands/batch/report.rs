@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use k3_config::HostCpu;
+use k3_models::PAGE_POSITIONS;
 use k3_models::kimi_k3::NUMERICS_VERSION;
 use k3_runtime::placement::PlacementReport;
 use k3_runtime::report::{
@@ -69,6 +70,8 @@ struct ExecutionReport {
     guesses: usize,
     chunk_positions: usize,
     context_positions: usize,
+    /// Positions that all sequences have memory for.
+    context_total_positions: usize,
     source: &'static str,
 }
 
@@ -118,6 +121,7 @@ impl BatchReport {
                 guesses: settings.guesses_max,
                 chunk_positions: settings.chunk_positions,
                 context_positions: settings.context_positions,
+                context_total_positions: settings.page_count() * PAGE_POSITIONS,
                 source: source_name(run.args),
             },
             prompts: run.prompts.len(),

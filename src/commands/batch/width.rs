@@ -10,6 +10,7 @@ use k3_models::kimi_k3::KimiK3;
 use k3_runtime::SchedulerSettings;
 
 use super::error::BatchError;
+use super::needs::Needs;
 use crate::commands::running::setup::Setup;
 use crate::commands::running::streaming;
 use crate::error::CliError;
@@ -23,7 +24,7 @@ const RESIDENT_WIDTH: usize = 8;
 
 /// The number of sequences at a time: what was asked for, or what the plan expects
 /// to read least for each token. `left` answers are wanted, `together` of them at
-/// least at a time: choices of one prompt.
+/// least at a time: choices of one prompt. They have the memory of `needs`.
 ///
 /// # Errors
 ///
@@ -32,7 +33,7 @@ const RESIDENT_WIDTH: usize = 8;
 pub(super) fn choose(
     setup: &Setup,
     model: &KimiK3,
-    context_positions: usize,
+    needs: &Needs,
     [together, left]: [usize; 2],
 ) -> Result<usize, CliError> {
     let most = left.clamp(together, WIDTH_MAX);
@@ -51,7 +52,8 @@ pub(super) fn choose(
         let settings = SchedulerSettings {
             sequences_max: width,
             guesses_max: planning::guesses(&setup.settings),
-            ..SchedulerSettings::single(context_positions, setup.chunk_positions)
+            context_total: Some(needs.total_positions(width)),
+            ..SchedulerSettings::single(needs.context_positions(), setup.chunk_positions)
         };
         streaming::plan(setup, model, settings, &reading)
     };

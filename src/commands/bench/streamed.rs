@@ -63,6 +63,8 @@ impl Prepared {
             workspace: &|size| model.workspace_bytes(size),
             reading: &reading,
             context_positions: size(context),
+            context_total: None,
+            spill: None,
             chunk_positions: size(chunk),
             sequences: 1,
             guesses: 0,
@@ -96,6 +98,7 @@ impl Prepared {
             direct: DirectPolicy::Probe,
             pages: self.reading.pages,
             policy: self.opened.settings.policy.value,
+            spill: None,
         }
     }
 }

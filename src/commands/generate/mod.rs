@@ -35,7 +35,7 @@ use crate::cli::args::{GenerateArgs, OutputArgs};
 use crate::commands::running::exposed;
 use crate::commands::running::live::{Live, RunFacts};
 use crate::commands::running::setup::load_resident;
-use crate::commands::running::streaming::{self, Reads, Streaming};
+use crate::commands::running::streaming::{self, Reads, Spill, Streaming};
 use crate::demo;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -266,7 +266,7 @@ impl Run<'_> {
         self.live.resident(trunk.clone());
         Ok(Ended {
             trunk,
-            done: self.generate(model, &mut source, outputs)?,
+            done: self.generate(model, &mut source, outputs, None)?,
             streaming: None,
             failed: false,
         })
@@ -282,7 +282,8 @@ impl Run<'_> {
         let mut streaming =
             Streaming::start(&self.request.setup, reading, model, self.session, live)?;
         streaming.heed(&self.cancel);
-        let done = self.generate(model, streaming.source(), outputs);
+        let spill = streaming.spill();
+        let done = self.generate(model, streaming.source(), outputs, spill);
         // Whatever has happened, everything is stopped in order.
         let stopped = streaming.stop();
         let mut done = done?;
@@ -303,6 +304,7 @@ impl Run<'_> {
         model: &KimiK3,
         source: &mut S,
         outputs: Outputs,
+        spill: Option<Spill>,
     ) -> Result<Done, CliError> {
         let (request, args) = (self.request, self.args);
         // A sweep that was cut short leaves no state to save.
@@ -310,7 +312,8 @@ impl Run<'_> {
             Some(_) => Cancel::default(),
             None => self.cancel.clone(),
         };
-        let mut scheduler = Scheduler::new(model, source, self.pool, self.session, cancel);
+        let new = |session| Scheduler::new(model, source, self.pool, session, cancel);
+        let mut scheduler = Spill::scheduler(spill, self.session, new);
         if args.output.dump_trace.is_some() {
             scheduler.record_trace();
         }

@@ -196,6 +196,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         let submitted = self.scheduler.submit(GenerateRequest {
             choices: choices.collect(),
             from: request.loaded.as_ref().map(|one| Arc::clone(&one.file)),
+            keeps_state: self.args.answer.save_state.is_some(),
             stop_ids: request.stops.ids.clone(),
             logprobs: request.logprobs,
             output_len: request.output_len + prompt_ids.len() - request.prompt_ids.len(),

@@ -6,7 +6,7 @@ use k3_config::MemoryRequest;
 
 use crate::cli::args::{
     AnswerArgs, ExecutionArgs, GenerateArgs, GenerationArgs, ModelArgs, OutputArgs, PlacementArgs,
-    PrefixArgs, PromptArgs, SamplingArgs,
+    PrefixArgs, PromptArgs, SamplingArgs, SpillArgs,
 };
 use crate::cli::memory::{MemoryArgs, ReadingArgs};
 use crate::cli::metrics::MetricsArgs;
@@ -176,7 +176,9 @@ impl Argv {
             chunk,
             draft,
             context,
+            spill,
         } = args;
+        let SpillArgs { spill, spill_gb } = spill;
         let PlacementArgs {
             pin_threads,
             no_pin_threads,
@@ -189,6 +191,8 @@ impl Argv {
         self.shown("--chunk", *chunk);
         self.shown("--draft", *draft);
         self.shown("--context", *context);
+        self.value("--spill", spill.as_ref());
+        self.shown("--spill-gb", *spill_gb);
     }
 
     /// Comes last: MODEL may have the name of a command or of an option.

@@ -273,6 +273,18 @@ const FAMILIES: &[Family<Snapshot>] = &[
         read: |run, samples| samples.known(figures(run).map(|all| all.bytes.embedding_bytes)),
     },
     Family {
+        name: "k3_page_read_bytes_total",
+        help: "Payload of pages of sequences that were read back",
+        kind: Kind::Counter,
+        read: |run, samples| samples.known(figures(run).map(|all| all.bytes.page_read_bytes)),
+    },
+    Family {
+        name: "k3_page_written_bytes_total",
+        help: "Payload of pages of sequences that were written away",
+        kind: Kind::Counter,
+        read: |run, samples| samples.known(figures(run).map(|all| all.bytes.page_written_bytes)),
+    },
+    Family {
         name: "k3_vector_bytes_total",
         help: "Small tensors, read once at the start",
         kind: Kind::Counter,
@@ -549,6 +561,12 @@ const FAMILIES: &[Family<Snapshot>] = &[
         help: "Bytes of embedding rows the last sweep read",
         kind: Kind::Gauge,
         read: |run, samples| samples.known(run.latest.map(|sweep| sweep.embedding_bytes)),
+    },
+    Family {
+        name: "k3_sweeps_page_read_bytes",
+        help: "Bytes of pages of sequences the last sweep read back",
+        kind: Kind::Gauge,
+        read: |run, samples| samples.known(run.latest.map(|sweep| sweep.page_read_bytes)),
     },
     Family {
         name: "k3_sweeps_hits",

@@ -2,7 +2,7 @@
 //! a run that goes on and for one that has ended.
 
 use k3_actors::experts::CacheCounters;
-use k3_actors::{PrefaultCounts, StreamGauges};
+use k3_actors::{PrefaultCounts, SpillCounts, StreamGauges};
 use k3_io::{EngineCounters, PagePolicy, PageReport};
 use k3_runtime::report::{
     ArenaReport, BytesReport, CacheReport, DeviceReport, EngineReport, MemoryReport, ReadCeiling,
@@ -53,6 +53,8 @@ pub(crate) struct Observation {
     cache: CacheCounters,
     prefault: PrefaultCounts,
     registered_bytes: u64,
+    /// Bytes of pages written away.
+    page_written_bytes: u64,
     /// Bytes compared with checksums and the time that took.
     checked: (u64, f64),
     fallbacks: Vec<String>,
@@ -67,6 +69,7 @@ impl Observation {
             cache: gauges.cache_counters(),
             prefault: gauges.prefault_counts(),
             registered_bytes: gauges.registered_bytes(),
+            page_written_bytes: gauges.spill().map_or(0, SpillCounts::written_bytes),
             checked: gauges
                 .checks()
                 .map_or((0, 0.0), |checks| (checks.bytes(), checks.seconds())),
@@ -114,7 +117,12 @@ impl Figures {
                 busy_seconds,
                 facts.ceiling.as_ref(),
             ),
-            bytes: BytesReport::new(totals, facts.vector_bytes, seen.engine.device_bytes()),
+            bytes: BytesReport::new(
+                totals,
+                facts.vector_bytes,
+                seen.page_written_bytes,
+                seen.engine.device_bytes(),
+            ),
             trunk: facts.trunk.clone().map(|trunk| TrunkReport {
                 checked_bytes: seen.checked.0,
                 check_seconds: seen.checked.1,
@@ -222,6 +230,7 @@ mod tests {
             cache: CacheCounters::default(),
             prefault: PrefaultCounts::default(),
             registered_bytes: 0,
+            page_written_bytes: 0,
             checked: (0, 0.0),
             fallbacks: Vec::new(),
             process: ProcessMemory {

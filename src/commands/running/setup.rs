@@ -233,8 +233,11 @@ impl SetupArgs<'_> {
             trunk: (!model.trunk.is_empty()).then(|| k3_config::PathList(model.trunk.clone())),
             tokenizer: model.tokenizer.clone(),
             sequences: others.sequences,
+            context_total: others.context_total,
             prefix_cache: self.prefix.prefix_cache.clone(),
             prefix_cache_gb: self.prefix.prefix_cache_gb,
+            spill: execution.spill.spill.clone(),
+            spill_gb: execution.spill.spill_gb,
             ..memory
         }
     }

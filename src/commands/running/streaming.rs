@@ -1,14 +1,15 @@
 //! A run whose weights are read as they are needed.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use k3_actors::{ShutdownReport, StreamSettings, StreamingSource, Supervisor, SweepReads};
 use k3_config::{BudgetPlan, Bytes, EngineChoice, HostMemory, Settings};
 use k3_io::{DirectPolicy, EnginePreference, PagePolicy};
-use k3_models::ModelFamily;
 use k3_models::kimi_k3::KimiK3;
+use k3_models::{ModelFamily, PageStore};
 use k3_runtime::report::{ReadCeiling, StreamingReport, SweepReport, TrunkReport, share};
-use k3_runtime::{Cancel, ResidentSource, SchedulerSettings, WeightSource};
+use k3_runtime::{Cancel, ResidentSource, Scheduler, SchedulerSettings, SpillSizes, WeightSource};
 
 use super::ceiling;
 use super::figures::{self, Figures, StreamFacts};
@@ -53,6 +54,7 @@ pub(crate) fn sweep_report(
         trunk_pinned_bytes: reads.trunk.pinned_bytes,
         expert_read_bytes: reads.experts.read_bytes,
         embedding_bytes: reads.row_bytes,
+        page_read_bytes: reads.past_bytes,
         hits: reads.experts.hits,
         misses: reads.experts.misses,
     }
@@ -64,6 +66,32 @@ pub(crate) struct Streaming {
     supervisor: Supervisor,
     live: Live,
     notes: Vec<String>,
+}
+
+/// Pages that do not stay in memory, and where they go.
+pub(crate) struct Spill {
+    sizes: SpillSizes,
+    store: Arc<dyn PageStore>,
+}
+
+impl Spill {
+    /// A scheduler made by `new`, of `settings`, that puts pages there if any of
+    /// them have to leave.
+    pub(crate) fn scheduler<'a, S: WeightSource>(
+        spill: Option<Self>,
+        settings: SchedulerSettings,
+        new: impl FnOnce(SchedulerSettings) -> Scheduler<'a, KimiK3, S>,
+    ) -> Scheduler<'a, KimiK3, S> {
+        let Some(Self { sizes, store }) = spill else {
+            return new(settings);
+        };
+        let mut scheduler = new(SchedulerSettings {
+            spill: Some(sizes),
+            ..settings
+        });
+        scheduler.spill_to(store);
+        scheduler
+    }
 }
 
 /// Everything has stopped.
@@ -112,6 +140,7 @@ impl Streaming {
             direct: DirectPolicy::Probe,
             pages: reading.pages,
             policy: setup.settings.policy.value,
+            spill: setup.settings.spill.as_ref().map(|dir| dir.value.clone()),
         };
         let supervisor = Supervisor::start(model, checkpoint, &plan, &settings, None)?;
         let trunk = checkpoint
@@ -130,6 +159,13 @@ impl Streaming {
     /// Does nothing ahead once `cancel` is requested.
     pub(crate) fn heed(&self, cancel: &Cancel) {
         self.supervisor.heed(cancel);
+    }
+
+    /// Pages that do not stay in memory, and where they go; `None` if all do.
+    pub(crate) fn spill(&self) -> Option<Spill> {
+        let sizes = SpillSizes::of(&self.plan.pages)?;
+        let store = self.supervisor.page_store()?;
+        Some(Spill { sizes, store })
     }
 
     /// What feeds the forward loop.
@@ -166,6 +202,8 @@ pub(crate) fn plan(
         workspace: &|size| model.workspace_bytes(size),
         reading,
         context_positions: session.context_positions,
+        context_total: session.context_total,
+        spill: planning::spill(&setup.settings, session.sequences_max),
         chunk_positions: session.chunk_positions,
         sequences: session.sequences_max,
         guesses: session.guesses_max,

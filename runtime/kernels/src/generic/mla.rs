@@ -60,14 +60,17 @@ pub(crate) fn check_mix_latent(
         weights.len().checked_mul(stride),
         "cache is not [positions][stride]"
     );
-    assert_eq!(sums.len(), out.len(), "one scratch sum per output");
+    assert_eq!(sums.len(), out.len(), "one sum per output");
 }
 
-/// `out[j] = f32(serial f64 sum over s ascending of weights[s] * cache[s][j])`.
+/// `sums[j] += weights[s] * cache[s][j]` in f64, serially, s ascending; then
+/// `out[j] = f32(sums[j])`.
 ///
-/// Shapes: `weights: [positions]`, `cache: [positions][stride]`, `sums`
-/// (scratch, contents afterwards unspecified) and `out`: `[latent]`, `latent <=
-/// stride`. Products are exact in f64; sums stay below `positions * 2^256`.
+/// Shapes: `weights: [positions]`, `cache: [positions][stride]`, `sums` and
+/// `out`: `[latent]`, `latent <= stride`. Products are exact in f64; sums stay
+/// below `positions * 2^256`. A past in parts is one past: given in order to
+/// calls that share `sums`, which start at zero, the last `out` has the bits of
+/// one call over all of it.
 pub(crate) fn mla_mix_latent(
     weights: &[f32],
     cache: &[f32],
@@ -76,7 +79,6 @@ pub(crate) fn mla_mix_latent(
     out: &mut [f32],
 ) {
     check_mix_latent(weights, cache, stride, sums, out);
-    sums.fill(0.0);
     for (s, &weight) in weights.iter().enumerate() {
         for (sum, &value) in sums.iter_mut().zip(&cache[s * stride..][..out.len()]) {
             *sum += f64::from(weight) * f64::from(value);
@@ -145,14 +147,14 @@ pub(crate) fn check_mix_expanded(weights: &[f32], values: &[f32], out: &[f32]) {
     );
 }
 
-/// `out` = 0, then `out[j] += weights[s] * values[s][j]` in f32, s ascending,
-/// multiply then add.
+/// `out[j] += weights[s] * values[s][j]` in f32, s ascending, multiply then add.
 ///
-/// Shapes: `weights: [positions]`, `values: [positions][v]`, `out: [v]`.
+/// Shapes: `weights: [positions]`, `values: [positions][v]`, `out: [v]`, zeros
+/// before the first position. A past in parts is one past, as in
+/// [`mla_mix_latent`].
 pub(crate) fn mla_mix_expanded(weights: &[f32], values: &[f32], out: &mut [f32]) {
     check_mix_expanded(weights, values, out);
     let width = out.len();
-    out.fill(0.0);
     for (s, &weight) in weights.iter().enumerate() {
         add_scaled(out, weight, &values[s * width..][..width]);
     }

@@ -1,7 +1,7 @@
 //! The KDA step, latent attention in both forms, attention over snapshots.
 
 use crate::buffers::Floats;
-use crate::compare::{against_scalar, unwritten};
+use crate::compare::{against_scalar, assert_same, unwritten};
 use crate::slow;
 use crate::values::{self, Class, Random};
 use k3_kernels::{KdaStep, MAX_SOURCES};
@@ -98,7 +98,7 @@ fn latent_mixtures_equal_the_definition() {
                 let cache = Floats::new(&values::f32s(random, class, positions * stride), latent);
                 let what = format!("mla_mix_latent {latent} of {stride} x{positions} {class:?}");
                 against_scalar(&what, &unwritten(latent), p, |set, out| {
-                    let mut sums = vec![f64::NAN; latent];
+                    let mut sums = vec![0.0; latent];
                     (set.mla_mix_latent)(weights.get(), cache.get(), stride, &mut sums, out);
                 });
             });
@@ -145,6 +145,96 @@ fn expanded_mixtures_equal_the_definition() {
                 against_scalar(&what, &unwritten(width), p, |set, out| {
                     (set.mla_mix_expanded)(weights.get(), rows.get(), out);
                 });
+            });
+        }
+    }
+}
+
+/// Lengths of the parts of a past: whole pages, odd places, nothing at all.
+const PARTS: [&[usize]; 8] = [
+    &[64, 64, 3],
+    &[63, 1, 64, 2],
+    &[65, 7],
+    &[1, 1, 1],
+    &[8, 9, 7, 1],
+    &[5, 0, 3],
+    &[0, 13],
+    &[19],
+];
+
+/// Calls `each` with where every part of `parts` starts and ends.
+fn in_parts(parts: &[usize], mut each: impl FnMut(std::ops::Range<usize>)) {
+    let mut start = 0;
+    for part in parts {
+        each(start..start + part);
+        start += part;
+    }
+}
+
+#[test]
+fn a_past_in_parts_is_one_past_for_latent_attention() {
+    for (index, latent) in [1, 7, 8, 31, 32, 33, 64, 65, 512].into_iter().enumerate() {
+        for (p, parts) in PARTS.into_iter().enumerate() {
+            for_seeds(latent + p * 5, |random, class| {
+                let (positions, rope) = (parts.iter().sum(), ROPES[index % ROPES.len()]);
+                let stride = latent + rope;
+                let qa = values::f32s(random, class, latent);
+                let q_rope = values::f32s(random, class, rope);
+                let cache = values::f32s(random, class, positions * stride);
+                let weights = values::f32s(random, class, positions);
+                let what = format!("latent attention {latent}+{rope} in {parts:?} {class:?}");
+                // Scores, then sums: both against one call over everything.
+                let whole = against_scalar(&what, &unwritten(positions + latent), p, |set, out| {
+                    let (scores, out) = out.split_at_mut(positions);
+                    (set.mla_scores_latent)(&qa, &q_rope, &cache, 0.25, scores);
+                    let mut sums = vec![0.0; latent];
+                    (set.mla_mix_latent)(&weights, &cache, stride, &mut sums, out);
+                });
+                let split = against_scalar(&what, &unwritten(positions + latent), p, |set, out| {
+                    let (scores, out) = out.split_at_mut(positions);
+                    let mut sums = vec![0.0; latent];
+                    in_parts(parts, |part| {
+                        let rows = &cache[part.start * stride..part.end * stride];
+                        let scores = &mut scores[part.clone()];
+                        (set.mla_scores_latent)(&qa, &q_rope, rows, 0.25, scores);
+                        (set.mla_mix_latent)(&weights[part], rows, stride, &mut sums, out);
+                    });
+                });
+                assert_same(&whole, &split, &what);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_past_in_parts_is_one_past_for_expanded_attention() {
+    for (index, width) in [1, 7, 8, 9, 63, 64, 65, 128, 200].into_iter().enumerate() {
+        for (p, parts) in PARTS.into_iter().enumerate() {
+            for_seeds(width + p * 5, |random, class| {
+                let (positions, rope) = (parts.iter().sum(), ROPES[index % ROPES.len()]);
+                let q_nope = values::f32s(random, class, width);
+                let q_rope = values::f32s(random, class, rope);
+                let rows = values::f32s(random, class, positions * width);
+                let ropes = values::f32s(random, class, positions * rope);
+                let weights = values::f32s(random, class, positions);
+                let what = format!("expanded attention {width}+{rope} in {parts:?} {class:?}");
+                let initial = [unwritten(positions), vec![0.0; width]].concat();
+                let whole = against_scalar(&what, &initial, p, |set, out| {
+                    let (scores, out) = out.split_at_mut(positions);
+                    (set.mla_scores_expanded)(&q_nope, &q_rope, &rows, &ropes, 0.25, scores);
+                    (set.mla_mix_expanded)(&weights, &rows, out);
+                });
+                let split = against_scalar(&what, &initial, p, |set, out| {
+                    let (scores, out) = out.split_at_mut(positions);
+                    in_parts(parts, |part| {
+                        let past = &rows[part.start * width..part.end * width];
+                        let tails = &ropes[part.start * rope..part.end * rope];
+                        let scores = &mut scores[part.clone()];
+                        (set.mla_scores_expanded)(&q_nope, &q_rope, past, tails, 0.25, scores);
+                        (set.mla_mix_expanded)(&weights[part], past, out);
+                    });
+                });
+                assert_same(&whole, &split, &what);
             });
         }
     }

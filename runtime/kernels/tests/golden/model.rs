@@ -80,7 +80,7 @@ pub(crate) fn mla_mix_latent(set: &KernelSet, inputs: &Inputs<'_>) -> Outputs {
     let latent = inputs.count("latent");
     assert_eq!(inputs.count("heads"), 1);
     assert_eq!(weights.len(), inputs.count("positions"));
-    let mut sums = vec![f64::NAN; latent];
+    let mut sums = vec![0.0; latent];
     let mut out = vec![f32::NAN; latent];
     (set.mla_mix_latent)(&weights, &latents, latent, &mut sums, &mut out);
     let rows = latents.chunks_exact(latent);
@@ -88,6 +88,7 @@ pub(crate) fn mla_mix_latent(set: &KernelSet, inputs: &Inputs<'_>) -> Outputs {
         .flat_map(|row| [row, &[f32::NAN; TAIL]].concat())
         .collect();
     let mut with_tail = vec![f32::NAN; latent];
+    sums.fill(0.0);
     (set.mla_mix_latent)(&weights, &cache, latent + TAIL, &mut sums, &mut with_tail);
     assert_eq!(bits(&out), bits(&with_tail));
     only("ol", &out)
@@ -120,7 +121,7 @@ pub(crate) fn mla_mix_expanded(set: &KernelSet, inputs: &Inputs<'_>) -> Outputs 
     let (weights, values) = (inputs.floats("weights"), inputs.floats("values"));
     let width = inputs.count("v");
     assert_eq!(weights.len(), heads * positions);
-    let mut o = vec![f32::NAN; heads * width];
+    let mut o = vec![0.0; heads * width];
     let outs = o.chunks_exact_mut(width);
     for (head, (weights, out)) in weights.chunks_exact(positions).zip(outs).enumerate() {
         let values = of_head(&values, head, heads, width);

@@ -227,7 +227,7 @@ fn expanded_mixtures_round_product_and_sum_in_f32() {
         .collect();
     assert_order(
         |set| {
-            let mut out = vec![f32::NAN; ROWS];
+            let mut out = vec![0.0; ROWS];
             (set.mla_mix_expanded)(&weights, &values, &mut out);
             out
         },

@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use k3_kernels::KernelSet;
 
-use crate::family::SequenceState;
 use crate::kimi_k3::model::AttentionForm;
 use crate::kimi_k3::op::Buffer;
 use crate::kimi_k3::run::{KimiK3Run, Span, scatter};
-use crate::kimi_k3::state::{LayerState, StateShape};
+use crate::kimi_k3::state::StateShape;
+use crate::pages::{PAGE_POSITIONS, PageTable, PastPart, pages_for, runs};
 use crate::parallel::{Pieces, for_each_piece, partition, take_front, worth};
 use crate::program::Block;
 
@@ -39,8 +39,8 @@ struct Piece<'a> {
     offset: usize,
     /// `[heads][v][positions]`.
     out: &'a mut [f32],
-    /// Expanded form: keys and values of these heads.
-    cache: &'a mut [f32],
+    /// Expanded form: keys and values of these heads, page after page.
+    caches: Vec<&'a mut [f32]>,
     scratch: Scratch<'a>,
 }
 
@@ -73,34 +73,41 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// The past of a layer, as the heads of a block see it.
+/// The past of a layer, as the heads of a block see it: an entry for each page.
 struct Caches<'a> {
     /// Expanded form: keys and values of these heads.
-    own: &'a mut [f32],
-    /// Elements of it per head.
-    own_len: usize,
+    own: Vec<&'a mut [f32]>,
     /// Latent form: latents and rope tails. Expanded form: rope tails.
-    shared: &'a [f32],
+    shared: Vec<&'a [f32]>,
 }
 
 impl<'a> Caches<'a> {
-    fn of(state: &'a mut LayerState, heads: Range<usize>, expanded_len: usize) -> Self {
-        match state {
-            LayerState::Latent(cache) => Self {
-                own: &mut [],
-                own_len: 0,
-                shared: cache,
-            },
-            LayerState::Expanded {
-                heads: caches,
-                rope,
-            } => Self {
-                own: &mut caches[heads.start * expanded_len..heads.end * expanded_len],
-                own_len: expanded_len,
-                shared: rope,
-            },
-            LayerState::Kda(_) => unreachable!("an MLA layer has an MLA state"),
+    /// What the first `seen` positions take in `part` of `pages`, the first of
+    /// which are `past`.
+    fn of(
+        (past, pages): (&'a [PastPart], &'a mut PageTable),
+        part: Range<usize>,
+        seen: usize,
+        heads: Range<usize>,
+        (shape, form): (&StateShape, AttentionForm),
+    ) -> Self {
+        let count = pages_for(seen);
+        assert_eq!(past.len(), pages.outside().len(), "every page is at hand");
+        if form == AttentionForm::Latent {
+            let past = past.iter().map(|part| &***part);
+            return Self {
+                own: Vec::new(),
+                shared: past.chain(pages.parts(part)).take(count).collect(),
+            };
         }
+        assert!(past.is_empty(), "keys and values of heads stay in memory");
+        let len = shape.expanded_head();
+        let parts = pages.parts_mut(part).take(count).map(|part| {
+            let (caches, ropes) = part.split_at_mut(shape.heads * len);
+            (&mut caches[heads.start * len..heads.end * len], &*ropes)
+        });
+        let (own, shared) = parts.unzip();
+        Self { own, shared }
     }
 }
 
@@ -142,19 +149,22 @@ impl KimiK3Run<'_> {
         }
         for (state, span) in self.states.iter_mut().zip(&self.spans) {
             let new = &narrow[span.start * row..(span.start + span.len) * row];
-            match &mut state.layers[layer] {
-                LayerState::Latent(cache) => {
-                    cache[span.origin * row..][..new.len()].copy_from_slice(new);
-                }
-                LayerState::Expanded { rope, .. } => {
-                    let tails = new.chunks_exact(row).map(|values| &values[latent..]);
-                    let width = shape.rope;
-                    for (offset, tail) in tails.enumerate() {
-                        let at = (span.origin + offset) * width;
-                        rope[at..at + width].copy_from_slice(tail);
+            let part = state.layers[layer].part();
+            let mut new = new.chunks_exact(row);
+            for (page, rows) in runs(span.origin..span.origin + span.len) {
+                let page = state.pages.part_mut(page, part.clone());
+                // Of the expanded form only the rope tails are known yet.
+                let (skipped, table) = match self.model.form {
+                    AttentionForm::Latent => (0, page),
+                    AttentionForm::Expanded => {
+                        (latent, &mut page[shape.heads * shape.expanded_head()..])
                     }
+                };
+                let width = row - skipped;
+                let targets = &mut table[rows.start * width..rows.end * width];
+                for (target, new) in targets.chunks_exact_mut(width).zip(&mut new) {
+                    target.copy_from_slice(&new[skipped..]);
                 }
-                LayerState::Kda(_) => unreachable!("an MLA layer has an MLA state"),
             }
         }
     }
@@ -167,7 +177,7 @@ impl KimiK3Run<'_> {
         let block_heads = block.row_count as usize / per_head;
         let first_head = block.row_start as usize / per_head;
         let positions = self.positions;
-        let context = self.workspace.size.context_positions;
+        let (context, form) = (self.workspace.size.context_positions, self.model.form);
         let workspace = &mut *self.workspace;
         let width = u16::try_from(shape.nope + shape.rope).expect("head sizes are capped");
         let inputs = Inputs {
@@ -181,26 +191,37 @@ impl KimiK3Run<'_> {
             first_head,
             scale: 1.0 / f32::from(width).sqrt(),
         };
-        for (state, span) in self.states.iter_mut().zip(&self.spans) {
-            let capacity = state.capacity();
-            let heads = first_head..first_head + block_heads;
-            let caches = Caches::of(&mut state.layers[layer], heads, capacity * per_head);
-            let Caches {
-                mut own,
-                own_len,
-                shared,
-            } = caches;
+        let segments = self.states.iter_mut().zip(&self.spans).enumerate();
+        for (segment, (state, span)) in segments {
+            let seen = span.origin + span.len;
+            let Some(past) = self.past.of(segment) else {
+                // Lost, and the others do not notice.
+                let rows = workspace.wide.chunks_exact_mut(positions);
+                for row in rows.take(block_heads * shape.value) {
+                    row[span.start..span.start + span.len].fill(0.0);
+                }
+                continue;
+            };
+            let Caches { mut own, shared } = Caches::of(
+                (past, &mut state.pages),
+                state.layers[layer].part(),
+                seen,
+                first_head..first_head + block_heads,
+                (&shape, form),
+            );
             let mut out_rest = &mut workspace.wide[..block_heads * shape.value * positions];
             let mut scratch_rest = workspace.worker_scratch.as_mut_slice();
             let mut sums_rest = workspace.worker_sums.as_mut_slice();
-            let seen = span.origin + span.len;
             let per_position = (2 * seen + per_head) * shape.latent_row();
             let workers = worth(self.workers, block_heads * span.len * per_position);
             let pieces: Pieces<_> = partition(block_heads, workers.count())
                 .map(|range| Piece {
                     offset: range.start,
                     out: take_front(&mut out_rest, range.len() * shape.value * positions),
-                    cache: take_front(&mut own, range.len() * own_len),
+                    caches: own
+                        .iter_mut()
+                        .map(|page| take_front(page, range.len() * shape.expanded_head()))
+                        .collect(),
                     scratch: Scratch::take(
                         &mut scratch_rest,
                         &mut sums_rest,
@@ -209,9 +230,8 @@ impl KimiK3Run<'_> {
                     ),
                 })
                 .collect();
-            let form = self.model.form;
             for_each_piece(workers, pieces, |piece: Piece<'_>| {
-                inputs.run(piece, form, span, shared, [own_len, capacity]);
+                inputs.run(piece, form, span, &shared);
             });
         }
         let target_row = config.mla_heads * shape.value;
@@ -239,14 +259,7 @@ impl KimiK3Run<'_> {
 
 impl Inputs<'_> {
     /// All heads of a piece.
-    fn run(
-        &self,
-        mut piece: Piece<'_>,
-        form: AttentionForm,
-        span: &Span,
-        shared: &[f32],
-        [cache_len, capacity]: [usize; 2],
-    ) {
+    fn run(&self, mut piece: Piece<'_>, form: AttentionForm, span: &Span, shared: &[&[f32]]) {
         for (index, out) in piece
             .out
             .chunks_exact_mut(self.shape.value * self.positions)
@@ -257,9 +270,14 @@ impl Inputs<'_> {
                 self.latent_head(head, span, shared, &mut piece.scratch, out);
                 continue;
             }
-            let cache = &mut piece.cache[index * cache_len..][..cache_len];
-            let (keys, values) = cache.split_at_mut(capacity * self.shape.nope);
-            self.expanded_head(head, span, [keys, values], shared, &mut piece.scratch, out);
+            let len = self.shape.expanded_head();
+            let pages = piece.caches.iter_mut();
+            let mut caches: Vec<_> = pages
+                .map(|page| {
+                    page[index * len..][..len].split_at_mut(PAGE_POSITIONS * self.shape.nope)
+                })
+                .collect();
+            self.expanded_head(head, span, &mut caches, shared, &mut piece.scratch, out);
         }
     }
 
@@ -278,12 +296,12 @@ impl Inputs<'_> {
         rows.split_at(self.shape.nope * row_bytes)
     }
 
-    /// One head against the latent cache: `out`, `[v][positions]`.
+    /// One head against the pages of the latent cache: `out`, `[v][positions]`.
     fn latent_head(
         &self,
         head: usize,
         span: &Span,
-        cache: &[f32],
+        pages: &[&[f32]],
         scratch: &mut Scratch<'_>,
         out: &mut [f32],
     ) {
@@ -293,13 +311,19 @@ impl Inputs<'_> {
         for index in 0..span.len {
             let (nope, rope) = self.query_of(head, span.start + index);
             let seen = span.origin + index + 1;
-            let past = &cache[..seen * row];
             let scores = &mut scratch.scores[..seen];
             (kernels.columns_bf16)(key_rows, nope, scratch.absorbed);
-            (kernels.mla_scores_latent)(scratch.absorbed, rope, past, self.scale, scores);
+            for (scores, page) in scores.chunks_mut(PAGE_POSITIONS).zip(pages) {
+                let past = &page[..scores.len() * row];
+                (kernels.mla_scores_latent)(scratch.absorbed, rope, past, self.scale, scores);
+            }
             (kernels.softmax)(scores);
             let mixed = &mut scratch.per_position[index * shape.latent..][..shape.latent];
-            (kernels.mla_mix_latent)(scores, past, row, scratch.sums, mixed);
+            scratch.sums.fill(0.0);
+            for (weights, page) in scores.chunks(PAGE_POSITIONS).zip(pages) {
+                let past = &page[..weights.len() * row];
+                (kernels.mla_mix_latent)(weights, past, row, scratch.sums, mixed);
+            }
         }
         let mixed = &scratch.per_position[..span.len * shape.latent];
         if span.len == self.positions {
@@ -315,13 +339,14 @@ impl Inputs<'_> {
         }
     }
 
-    /// One head against stored keys and values: `out`, `[v][positions]`.
+    /// One head against stored keys and values, page after page: `out`,
+    /// `[v][positions]`.
     fn expanded_head(
         &self,
         head: usize,
         span: &Span,
-        [keys, values]: [&mut [f32]; 2],
-        ropes: &[f32],
+        pages: &mut [(&mut [f32], &mut [f32])],
+        ropes: &[&[f32]],
         scratch: &mut Scratch<'_>,
         out: &mut [f32],
     ) {
@@ -335,19 +360,27 @@ impl Inputs<'_> {
             (kernels.matmul_bf16)(rows, &self.latents[at..at + shape.latent], 1, kv);
             let position = span.origin + index;
             let (key, value) = kv.split_at(shape.nope);
-            keys[position * shape.nope..][..shape.nope].copy_from_slice(key);
-            values[position * shape.value..][..shape.value].copy_from_slice(value);
+            let (keys, values) = &mut pages[position / PAGE_POSITIONS];
+            let at = position % PAGE_POSITIONS;
+            keys[at * shape.nope..][..shape.nope].copy_from_slice(key);
+            values[at * shape.value..][..shape.value].copy_from_slice(value);
         }
         for index in 0..span.len {
             let (nope, rope) = self.query_of(head, span.start + index);
             let seen = span.origin + index + 1;
             let scores = &mut scratch.scores[..seen];
-            let past_keys = &keys[..seen * shape.nope];
-            let past_ropes = &ropes[..seen * shape.rope];
-            (kernels.mla_scores_expanded)(nope, rope, past_keys, past_ropes, self.scale, scores);
+            let past = pages.iter().zip(ropes);
+            for (scores, ((keys, _), ropes)) in scores.chunks_mut(PAGE_POSITIONS).zip(past) {
+                let keys = &keys[..scores.len() * shape.nope];
+                let ropes = &ropes[..scores.len() * shape.rope];
+                (kernels.mla_scores_expanded)(nope, rope, keys, ropes, self.scale, scores);
+            }
             (kernels.softmax)(scores);
-            let past_values = &values[..seen * shape.value];
-            (kernels.mla_mix_expanded)(scores, past_values, scratch.value);
+            scratch.value.fill(0.0);
+            for (weights, (_, values)) in scores.chunks(PAGE_POSITIONS).zip(&*pages) {
+                let values = &values[..weights.len() * shape.value];
+                (kernels.mla_mix_expanded)(weights, values, scratch.value);
+            }
             for (channel, value) in scratch.value.iter().enumerate() {
                 out[channel * self.positions + span.start + index] = *value;
             }

@@ -8,6 +8,7 @@
 //! | [`vectors`] | the small tensors, resident as stored |
 //! | [`state`] | what a sequence carries |
 //! | `op` | the matrix products of a sweep and the buffers they join |
+//! | `past` | a layer's parts of pages that are not in memory |
 //! | `workspace` | activation buffers, allocated once |
 //! | `run` | one sweep: dispatch of blocks, wiring of a layer |
 //! | `kda`, `mla`, `moe` | the three mechanisms |
@@ -28,6 +29,7 @@ mod model;
 mod moe;
 mod names;
 mod op;
+mod past;
 mod phases;
 mod product;
 mod run;

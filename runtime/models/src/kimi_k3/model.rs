@@ -12,6 +12,7 @@ use crate::kimi_k3::run::KimiK3Run;
 use crate::kimi_k3::state::KimiK3State;
 use crate::kimi_k3::vectors::Vectors;
 use crate::kimi_k3::workspace::KimiK3Workspace;
+use crate::pages::PAGE_POSITIONS;
 use crate::parallel::Workers;
 use crate::program::{BlockIndex, SweepProgram};
 use crate::sweep::Sweep;
@@ -178,6 +179,11 @@ fn footprint(layout: &KimiK3Layout, program: &SweepProgram, form: AttentionForm)
         experts_per_token: count(config.num_experts_per_token),
         state_bytes_fixed,
         state_bytes_per_position,
+        state_page_positions: PAGE_POSITIONS as u64,
+        state_page_parts: {
+            let page = KimiK3State::page_len(config, form, layout.layer_count());
+            (page / KimiK3State::page_part_len(config, form)) as u64
+        },
         activation_bytes_per_position: workspace(1) - workspace(0),
         logit_row_bytes: 4 * config.vocab_size as u64,
     }
@@ -204,9 +210,16 @@ impl ModelFamily for KimiK3 {
         self.config().vocab_size
     }
 
-    fn new_state(&self, context_positions: usize) -> KimiK3State {
-        let layers = self.layout.layer_count();
-        KimiK3State::new(self.config(), self.form, layers, context_positions)
+    fn empty_state(&self) -> KimiK3State {
+        KimiK3State::new(self.config(), self.form, self.layout.layer_count())
+    }
+
+    fn page_len(&self) -> usize {
+        KimiK3State::page_len(self.config(), self.form, self.layout.layer_count())
+    }
+
+    fn page_part_len(&self) -> usize {
+        KimiK3State::page_part_len(self.config(), self.form)
     }
 
     fn new_workspace(&self, size: WorkspaceSize) -> KimiK3Workspace {

@@ -196,6 +196,9 @@ pub(crate) fn sweep_program(layout: &KimiK3Layout, block_bytes: u64) -> SweepPro
     for (index, tensors) in layout.layers.iter().enumerate() {
         let layer = LayerIndex::new(index);
         let kind = BlockKind::Layer(u32::from(layer.0));
+        if let Attention::Mla(_) = tensors.attention {
+            program.steps.push(Step::Past(layer));
+        }
         let mut push = |op: Op, tensor, quantum| {
             program.push_matrix(kind, op as u8, tensor, quantum, block_bytes);
         };

@@ -13,10 +13,12 @@ use crate::kimi_k3::faults::Faults;
 use crate::kimi_k3::layout::{Attention, LayerTensors, Mlp, VectorId};
 use crate::kimi_k3::model::KimiK3;
 use crate::kimi_k3::op::{Buffer, Op};
+use crate::kimi_k3::past::Past;
 use crate::kimi_k3::phases;
 use crate::kimi_k3::product::Product;
 use crate::kimi_k3::state::KimiK3State;
 use crate::kimi_k3::workspace::KimiK3Workspace;
+use crate::pages::{PastPart, StoreError};
 use crate::parallel::{Workers, split_units, worth};
 use crate::program::Block;
 use crate::sweep::{Advance, Sweep};
@@ -46,6 +48,7 @@ pub struct KimiK3Run<'a> {
     snapshot_count: usize,
     pub(crate) nan_scale_groups: AtomicU64,
     pub(crate) faults: Faults,
+    pub(crate) past: Past,
 }
 
 impl<'a> KimiK3Run<'a> {
@@ -78,6 +81,7 @@ impl<'a> KimiK3Run<'a> {
             snapshot_count: 0,
             nan_scale_groups: AtomicU64::new(0),
             faults: Faults::none(sweep),
+            past: Past::none(sweep),
         })
     }
 
@@ -319,6 +323,7 @@ impl<'a> KimiK3Run<'a> {
                 self.mla_append_latents(layer);
             }
             Op::MlaKvB => {
+                self.past.give_back();
                 self.workers.phase(phases::MLA_GATE, 0);
                 self.mla_gate();
             }
@@ -338,6 +343,14 @@ impl<'a> SweepRun<'a> for KimiK3Run<'a> {
         let hidden = self.model.config().hidden_size;
         let out = &mut self.workspace.prefix[index * hidden..(index + 1) * hidden];
         (self.model.kernels.widen_bf16)(row, out);
+    }
+
+    fn past(
+        &mut self,
+        _layer: LayerIndex,
+        parts: Vec<Result<PastPart, StoreError>>,
+    ) -> Result<(), ModelError> {
+        self.take_past(parts)
     }
 
     fn block(&mut self, block: &Block, bytes: &[u8]) -> Result<(), ModelError> {

@@ -7,6 +7,7 @@ use k3_formats::KimiK3Config;
 
 use crate::family::SequenceState;
 use crate::kimi_k3::model::AttentionForm;
+use crate::pages::{PAGE_POSITIONS, PagePool, PageTable, PagesShort, StoreError, runs};
 
 /// Sizes of one layer's state; all in f32 elements.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,8 @@ pub(crate) struct StateShape {
     pub(crate) nope: usize,
     /// MLA expanded: value width of a head.
     pub(crate) value: usize,
+    /// MLA expanded: heads.
+    pub(crate) heads: usize,
 }
 
 impl StateShape {
@@ -34,6 +37,7 @@ impl StateShape {
             rope: config.qk_rope_head_dim,
             nope: config.qk_nope_head_dim,
             value: config.v_head_dim,
+            heads: config.mla_heads,
         }
     }
 
@@ -53,6 +57,19 @@ impl StateShape {
     pub(crate) fn latent_row(&self) -> usize {
         self.latent + self.rope
     }
+
+    /// One head of a page in the expanded form: its keys, then its values.
+    pub(crate) fn expanded_head(&self) -> usize {
+        PAGE_POSITIONS * (self.nope + self.value)
+    }
+
+    /// One position of an MLA layer.
+    fn position_len(&self, form: AttentionForm) -> usize {
+        match form {
+            AttentionForm::Latent => self.latent_row(),
+            AttentionForm::Expanded => self.heads * (self.nope + self.value) + self.rope,
+        }
+    }
 }
 
 /// State of one layer.
@@ -60,48 +77,54 @@ impl StateShape {
 pub(crate) enum LayerState {
     /// `[heads][StateShape::kda_head]`.
     Kda(Vec<f32>),
-    /// `[capacity][latent + rope]`.
-    Latent(Vec<f32>),
-    /// Keys and values per head, the shared rope tail beside them.
-    Expanded {
-        /// `[heads][capacity * nope | capacity * value]`.
-        heads: Vec<f32>,
-        /// `[capacity][rope]`.
-        rope: Vec<f32>,
-    },
+    /// The layer's part of every page. Latent form: `[PAGE_POSITIONS][latent |
+    /// rope]`. Expanded: keys and values per head, the shared rope tails behind
+    /// them, `[heads][PAGE_POSITIONS * nope | PAGE_POSITIONS * value]`, then
+    /// `[PAGE_POSITIONS][rope]`.
+    Paged(Range<usize>),
 }
 
-/// State of one Kimi K3 sequence. All memory is reserved at creation.
+impl LayerState {
+    /// The part of an MLA layer.
+    pub(crate) fn part(&self) -> Range<usize> {
+        match self {
+            Self::Paged(part) => part.clone(),
+            Self::Kda(_) => unreachable!("an MLA layer has an MLA state"),
+        }
+    }
+}
+
+/// State of one Kimi K3 sequence. What does not grow with the sequence is
+/// reserved at creation; positions lie in pages.
 #[derive(Debug)]
 pub struct KimiK3State {
     pub(crate) layers: Vec<LayerState>,
+    pub(crate) pages: PageTable,
     pub(crate) position: usize,
     pub(crate) poisoned: bool,
     /// Positions of the last sweep that wait for a commit.
     pub(crate) held: usize,
     shape: StateShape,
-    capacity: usize,
+    form: AttentionForm,
 }
 
 /// Bytes that are converted at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Writes `values` little-endian.
-fn write_values(values: &[f32], out: &mut dyn io::Write) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(4 * values.len()));
+/// Writes `values` little-endian, with `bytes` to convert in.
+fn write_values(values: &[f32], bytes: &mut Vec<u8>, out: &mut dyn io::Write) -> io::Result<()> {
     for part in values.chunks(CHUNK_BYTES / 4) {
         bytes.clear();
         bytes.extend(part.iter().flat_map(|value| value.to_le_bytes()));
-        out.write_all(&bytes)?;
+        out.write_all(bytes)?;
     }
     Ok(())
 }
 
-/// Fills `values` from what [`write_values`] wrote.
-fn read_values(values: &mut [f32], from: &mut dyn io::Read) -> io::Result<()> {
-    let mut bytes = vec![0; CHUNK_BYTES.min(4 * values.len())];
+/// Fills `values` from what [`write_values`] wrote, with `bytes` to convert in.
+fn read_values(values: &mut [f32], bytes: &mut Vec<u8>, from: &mut dyn io::Read) -> io::Result<()> {
     for part in values.chunks_mut(CHUNK_BYTES / 4) {
-        let bytes = &mut bytes[..4 * part.len()];
+        bytes.resize(4 * part.len(), 0);
         from.read_exact(bytes)?;
         for (value, bytes) in part.iter_mut().zip(bytes.as_chunks().0) {
             *value = f32::from_le_bytes(*bytes);
@@ -110,78 +133,72 @@ fn read_values(values: &mut [f32], from: &mut dyn io::Read) -> io::Result<()> {
     Ok(())
 }
 
-impl LayerState {
-    /// The parts that hold something once `position` positions have passed, in
-    /// the order they are saved in, as ranges of what [`LayerState::values`]
-    /// names.
-    fn used(
-        &self,
-        shape: &StateShape,
-        [position, capacity]: [usize; 2],
-    ) -> Vec<(usize, Range<usize>)> {
-        match self {
-            Self::Kda(values) => vec![(0, 0..values.len())],
-            Self::Latent(_) => vec![(0, 0..position * shape.latent_row())],
-            Self::Expanded { heads, .. } => {
-                let head_len = capacity * (shape.nope + shape.value);
-                let mut parts = Vec::new();
-                for start in (0..heads.len()).step_by(head_len) {
-                    let values = start + capacity * shape.nope;
-                    parts.push((0, start..start + position * shape.nope));
-                    parts.push((0, values..values + position * shape.value));
-                }
-                parts.push((1, 0..position * shape.rope));
-                parts
-            }
+/// Where the first `position` positions of a layer lie, in the order they are
+/// saved in: a page and a range of the layer's part of it. The bytes that come of
+/// it know nothing of pages: whatever has one row for each position is saved
+/// position after position.
+fn saved_runs(
+    shape: &StateShape,
+    form: AttentionForm,
+    position: usize,
+) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let (nope, value) = (shape.nope, shape.value);
+    let ropes = shape.heads * shape.expanded_head();
+    let tables: Vec<(usize, usize)> = match form {
+        AttentionForm::Latent => vec![(0, shape.latent_row())],
+        AttentionForm::Expanded => {
+            let starts = (0..shape.heads).map(|head| head * shape.expanded_head());
+            starts
+                .flat_map(|start| [(start, nope), (start + PAGE_POSITIONS * nope, value)])
+                .chain([(ropes, shape.rope)])
+                .collect()
         }
-    }
-
-    fn values(&self, index: usize) -> &[f32] {
-        match (self, index) {
-            (Self::Expanded { rope, .. }, 1) => rope,
-            (Self::Kda(values) | Self::Latent(values), _)
-            | (Self::Expanded { heads: values, .. }, _) => values,
-        }
-    }
-
-    fn values_mut(&mut self, index: usize) -> &mut [f32] {
-        match (self, index) {
-            (Self::Expanded { rope, .. }, 1) => rope,
-            (Self::Kda(values) | Self::Latent(values), _)
-            | (Self::Expanded { heads: values, .. }, _) => values,
-        }
-    }
+    };
+    tables.into_iter().flat_map(move |(start, width)| {
+        runs(0..position).map(move |(page, rows)| {
+            let range = start + rows.start * width..start + rows.end * width;
+            (page, range)
+        })
+    })
 }
 
 impl KimiK3State {
-    pub(crate) fn new(
-        config: &KimiK3Config,
-        form: AttentionForm,
-        layer_count: usize,
-        capacity: usize,
-    ) -> Self {
+    pub(crate) fn new(config: &KimiK3Config, form: AttentionForm, layer_count: usize) -> Self {
         let shape = StateShape::new(config);
-        let heads = config.mla_heads;
-        let layers = (0..layer_count)
-            .map(|layer| match (config.is_mla(layer), form) {
-                (false, _) => LayerState::Kda(vec![0.0; config.kda_heads * shape.kda_head()]),
-                (true, AttentionForm::Latent) => {
-                    LayerState::Latent(vec![0.0; capacity * shape.latent_row()])
-                }
-                (true, AttentionForm::Expanded) => LayerState::Expanded {
-                    heads: vec![0.0; heads * capacity * (shape.nope + shape.value)],
-                    rope: vec![0.0; capacity * shape.rope],
-                },
-            })
-            .collect();
+        let part_len = PAGE_POSITIONS * shape.position_len(form);
+        let mut start = 0;
+        let layers = (0..layer_count).map(|layer| {
+            if !config.is_mla(layer) {
+                return LayerState::Kda(vec![0.0; config.kda_heads * shape.kda_head()]);
+            }
+            let part = start..start + part_len;
+            start = part.end;
+            LayerState::Paged(part)
+        });
         Self {
-            layers,
+            layers: layers.collect(),
+            pages: PageTable::default(),
             position: 0,
             poisoned: false,
             held: 0,
             shape,
-            capacity,
+            form,
         }
+    }
+
+    /// Elements of the part that one MLA layer has of a page.
+    pub(crate) fn page_part_len(config: &KimiK3Config, form: AttentionForm) -> usize {
+        PAGE_POSITIONS * StateShape::new(config).position_len(form)
+    }
+
+    /// Elements of one page: [`PAGE_POSITIONS`] positions of every MLA layer.
+    pub(crate) fn page_len(
+        config: &KimiK3Config,
+        form: AttentionForm,
+        layer_count: usize,
+    ) -> usize {
+        let layers = (0..layer_count).filter(|layer| config.is_mla(*layer));
+        layers.count() * Self::page_part_len(config, form)
     }
 
     /// Bytes per sequence: the fixed part, and the part per position.
@@ -190,17 +207,9 @@ impl KimiK3State {
         form: AttentionForm,
         layer_count: usize,
     ) -> (u64, u64) {
-        let shape = StateShape::new(config);
-        let (mut fixed, mut per_position) = (0, 0);
-        for layer in 0..layer_count {
-            match (config.is_mla(layer), form) {
-                (false, _) => fixed += config.kda_heads * shape.kda_head(),
-                (true, AttentionForm::Latent) => per_position += shape.latent_row(),
-                (true, AttentionForm::Expanded) => {
-                    per_position += config.mla_heads * (shape.nope + shape.value) + shape.rope;
-                }
-            }
-        }
+        let kda_layers = (0..layer_count).filter(|layer| !config.is_mla(*layer));
+        let fixed = kda_layers.count() * config.kda_heads * StateShape::new(config).kda_head();
+        let per_position = Self::page_len(config, form, layer_count) / PAGE_POSITIONS;
         (4 * fixed as u64, 4 * per_position as u64)
     }
 }
@@ -211,7 +220,28 @@ impl SequenceState for KimiK3State {
     }
 
     fn capacity(&self) -> usize {
-        self.capacity
+        self.pages.capacity()
+    }
+
+    fn reserve(&mut self, positions: usize, pool: &mut PagePool) -> Result<(), PagesShort> {
+        self.pages.reserve(positions, pool)
+    }
+
+    fn make_room(&mut self, positions: usize) -> Result<(), StoreError> {
+        assert_eq!(
+            self.held, 0,
+            "positions that may be taken back stay in memory"
+        );
+        self.pages.make_room(self.position, positions)
+    }
+
+    fn outside(&self) -> &[u32] {
+        self.pages.outside()
+    }
+
+    fn release(&mut self, pool: &mut PagePool) {
+        self.reset();
+        self.pages.release(pool);
     }
 
     fn is_poisoned(&self) -> bool {
@@ -219,6 +249,7 @@ impl SequenceState for KimiK3State {
     }
 
     fn reset(&mut self) {
+        self.pages.clear();
         for layer in &mut self.layers {
             // Only the recurrent part is read before it is written.
             if let LayerState::Kda(values) = layer {
@@ -234,44 +265,69 @@ impl SequenceState for KimiK3State {
         self.held > 0
     }
 
-    fn copy_from(&mut self, other: &Self) {
+    fn copy_from(&mut self, other: &Self) -> Result<(), StoreError> {
         assert!(!other.poisoned && other.held == 0, "a state that is whole");
-        assert!(other.position <= self.capacity, "room for every position");
+        assert!(other.position <= self.capacity(), "room for every position");
         assert_eq!(self.layers.len(), other.layers.len(), "the same model");
+        self.poisoned = true;
         for (to, from) in self.layers.iter_mut().zip(&other.layers) {
-            let target = to.used(&self.shape, [other.position, self.capacity]);
-            let source = from.used(&self.shape, [other.position, other.capacity]);
-            for ((index, target), (_, source)) in target.into_iter().zip(source) {
-                to.values_mut(index)[target].copy_from_slice(&from.values(index)[source]);
+            if let (LayerState::Kda(to), LayerState::Kda(from)) = (to, from) {
+                to.copy_from_slice(from);
             }
         }
+        self.pages.copy_from(&other.pages, other.position)?;
         self.position = other.position;
         self.held = 0;
         self.poisoned = false;
+        Ok(())
     }
 
     fn saved_bytes(&self, position: usize) -> u64 {
-        let parts = self.layers.iter();
-        let parts = parts.flat_map(|layer| layer.used(&self.shape, [position, self.capacity]));
-        4 * parts.map(|(_, range)| range.len() as u64).sum::<u64>()
+        let layers = self.layers.iter().map(|layer| match layer {
+            LayerState::Kda(values) => values.len(),
+            LayerState::Paged(_) => position * self.shape.position_len(self.form),
+        });
+        4 * layers.sum::<usize>() as u64
     }
 
     fn save(&self, out: &mut dyn io::Write) -> io::Result<()> {
         assert!(!self.poisoned && self.held == 0, "a state that is whole");
+        let (mut bytes, mut room) = (Vec::with_capacity(CHUNK_BYTES), Vec::new());
         for layer in &self.layers {
-            for (index, range) in layer.used(&self.shape, [self.position, self.capacity]) {
-                write_values(&layer.values(index)[range], out)?;
+            match layer {
+                LayerState::Kda(values) => write_values(values, &mut bytes, out)?,
+                LayerState::Paged(part) => {
+                    for (page, range) in saved_runs(&self.shape, self.form, self.position) {
+                        let values = self.pages.read_part(page, part.clone(), &mut room)?;
+                        write_values(&values[range], &mut bytes, out)?;
+                    }
+                }
             }
         }
         Ok(())
     }
 
     fn restore(&mut self, position: usize, from: &mut dyn io::Read) -> io::Result<()> {
-        assert!(position <= self.capacity, "room for every position");
+        assert!(position <= self.capacity(), "room for every position");
         self.poisoned = true;
+        self.pages.clear();
+        self.pages.lay_out(position);
+        let (mut bytes, mut room) = (Vec::with_capacity(CHUNK_BYTES), Vec::new());
         for layer in &mut self.layers {
-            for (index, range) in layer.used(&self.shape, [position, self.capacity]) {
-                read_values(&mut layer.values_mut(index)[range], from)?;
+            match layer {
+                LayerState::Kda(values) => read_values(values, &mut bytes, from)?,
+                LayerState::Paged(part) => {
+                    for (page, range) in saved_runs(&self.shape, self.form, position) {
+                        if page >= self.pages.outside().len() {
+                            let values = &mut self.pages.part_mut(page, part.clone())[range];
+                            read_values(values, &mut bytes, from)?;
+                            continue;
+                        }
+                        room.resize(range.len(), 0.0);
+                        read_values(&mut room, &mut bytes, from)?;
+                        self.pages.write_part(page, part.clone(), &room)?;
+                    }
+                }
             }
         }
         self.position = position;

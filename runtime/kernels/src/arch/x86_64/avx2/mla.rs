@@ -132,11 +132,11 @@ pub(crate) fn mla_mix_latent(
 ) {
     check_mix_latent(weights, cache, stride, sums, out);
     // SAFETY: only the AVX2 table leads here; its features were detected.
-    unsafe { mix_latent(weights, cache, stride, out) }
+    unsafe { mix_latent(weights, cache, stride, sums, out) }
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, out: &mut [f32]) {
+fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, sums: &mut [f64], out: &mut [f32]) {
     const LANES: usize = 4;
     const WIDE: usize = 8;
     let mut first = 0;
@@ -145,7 +145,8 @@ fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, out: &mut [f32]) {
             weights,
             cache,
             stride,
-            &mut out[first..],
+            sums,
+            out,
             first,
             [first_lanes4(LANES); WIDE],
         );
@@ -154,24 +155,32 @@ fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, out: &mut [f32]) {
     while first < out.len() {
         let count = (out.len() - first).min(LANES);
         let mask = [first_lanes4(count)];
-        mix_latent_tile::<1>(weights, cache, stride, &mut out[first..], first, mask);
+        mix_latent_tile::<1>(weights, cache, stride, sums, out, first, mask);
         first += LANES;
     }
 }
 
-/// Latent channels from `first` on, `out` being theirs; the sums stay in f64
-/// registers over all positions. Products are exact, so they may be fused.
+/// Latent channels from `first` on; the sums stay in f64 registers over all
+/// positions. Products are exact, so they may be fused.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn mix_latent_tile<const N: usize>(
     weights: &[f32],
     cache: &[f32],
     stride: usize,
+    totals: &mut [f64],
     out: &mut [f32],
     first: usize,
     masks: [__m128i; N],
 ) {
     let mut sums = [_mm256_setzero_pd(); N];
+    for n in 0..N {
+        // SAFETY: a mask has bits only for channels below `totals.len()`.
+        sums[n] = unsafe {
+            let at = totals.as_ptr().add(first + 4 * n);
+            _mm256_maskload_pd(at, _mm256_cvtepi32_epi64(masks[n]))
+        };
+    }
     for (s, &weight) in weights.iter().enumerate() {
         let weight = _mm256_set1_pd(f64::from(weight));
         for n in 0..N {
@@ -187,7 +196,9 @@ fn mix_latent_tile<const N: usize>(
     for n in 0..N {
         // SAFETY: as above.
         unsafe {
-            let at = out.as_mut_ptr().add(4 * n);
+            let at = totals.as_mut_ptr().add(first + 4 * n);
+            _mm256_maskstore_pd(at, _mm256_cvtepi32_epi64(masks[n]), sums[n]);
+            let at = out.as_mut_ptr().add(first + 4 * n);
             _mm_maskstore_ps(at, masks[n], _mm256_cvtpd_ps(sums[n]));
         }
     }
@@ -228,6 +239,13 @@ fn mix_expanded_tile<const N: usize>(
 ) {
     let width = out.len();
     let mut sums = [_mm256_setzero_ps(); N];
+    for n in 0..N {
+        // SAFETY: a mask has bits only for channels below `width`.
+        sums[n] = unsafe {
+            let at = out.as_ptr().add(first + 8 * n);
+            _mm256_maskload_ps(at, masks[n])
+        };
+    }
     for (s, &weight) in weights.iter().enumerate() {
         let weight = _mm256_set1_ps(weight);
         for n in 0..N {

@@ -108,39 +108,47 @@ pub(crate) fn mla_mix_latent(
 ) {
     check_mix_latent(weights, cache, stride, sums, out);
     // SAFETY: only the AVX-512 table leads here; its features were detected.
-    unsafe { mix_latent(weights, cache, stride, out) }
+    unsafe { mix_latent(weights, cache, stride, sums, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, out: &mut [f32]) {
+fn mix_latent(weights: &[f32], cache: &[f32], stride: usize, sums: &mut [f64], out: &mut [f32]) {
     const LANES: usize = 8;
     const WIDE: usize = 8;
     let mut first = 0;
     while out.len() - first >= WIDE * LANES {
-        mix_latent_tile::<WIDE>(weights, cache, stride, &mut out[first..], first, [!0; WIDE]);
+        mix_latent_tile::<WIDE>(weights, cache, stride, sums, out, first, [!0; WIDE]);
         first += WIDE * LANES;
     }
     while first < out.len() {
         let count = (out.len() - first).min(LANES);
         let mask = [!0 >> (LANES - count)];
-        mix_latent_tile::<1>(weights, cache, stride, &mut out[first..], first, mask);
+        mix_latent_tile::<1>(weights, cache, stride, sums, out, first, mask);
         first += LANES;
     }
 }
 
-/// Latent channels from `first` on, `out` being theirs; the sums stay in f64
-/// registers over all positions. Products are exact, so they may be fused.
+/// Latent channels from `first` on; the sums stay in f64 registers over all
+/// positions. Products are exact, so they may be fused.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn mix_latent_tile<const N: usize>(
     weights: &[f32],
     cache: &[f32],
     stride: usize,
+    totals: &mut [f64],
     out: &mut [f32],
     first: usize,
     masks: [__mmask8; N],
 ) {
     let mut sums = [_mm512_setzero_pd(); N];
+    for n in 0..N {
+        // SAFETY: a mask has bits only for channels below `totals.len()`.
+        sums[n] = unsafe {
+            let at = totals.as_ptr().add(first + 8 * n);
+            _mm512_maskz_loadu_pd(masks[n], at)
+        };
+    }
     for (s, &weight) in weights.iter().enumerate() {
         let weight = _mm512_set1_pd(f64::from(weight));
         for n in 0..N {
@@ -156,7 +164,9 @@ fn mix_latent_tile<const N: usize>(
     for n in 0..N {
         // SAFETY: as above.
         unsafe {
-            let at = out.as_mut_ptr().add(8 * n);
+            let at = totals.as_mut_ptr().add(first + 8 * n);
+            _mm512_mask_storeu_pd(at, masks[n], sums[n]);
+            let at = out.as_mut_ptr().add(first + 8 * n);
             _mm256_mask_storeu_ps(at, masks[n], _mm512_cvtpd_ps(sums[n]));
         }
     }
@@ -197,6 +207,13 @@ fn mix_expanded_tile<const N: usize>(
 ) {
     let width = out.len();
     let mut sums = [_mm512_setzero_ps(); N];
+    for n in 0..N {
+        // SAFETY: a mask has bits only for channels below `width`.
+        sums[n] = unsafe {
+            let at = out.as_ptr().add(first + 16 * n);
+            _mm512_maskz_loadu_ps(masks[n], at)
+        };
+    }
     for (s, &weight) in weights.iter().enumerate() {
         let weight = _mm512_set1_ps(weight);
         for n in 0..N {

@@ -14,6 +14,7 @@
 //! | `past` | pages of sequences that do not stay in memory |
 //! | `prefault` | the helper that touches memory ahead of the reads |
 //! | `room` | whether that memory is still there |
+//! | `spill` | what is set up for them |
 //! | [`supervisor`] | ordered start and stop |
 //! | [`scheduler`] | requests from any thread, run on one |
 //! | [`mod@bench`] | what all of it achieves, against what it is made of |
@@ -42,6 +43,7 @@ mod rows;
 pub mod scheduler;
 pub mod sim;
 pub mod source;
+mod spill;
 pub mod supervisor;
 mod tags;
 pub mod trunk;

@@ -97,7 +97,7 @@ pub(crate) struct PageFile {
     bounce: Mutex<WriteLease>,
     /// Of every part, as it was written.
     checksums: Vec<AtomicU64>,
-    pub(crate) counts: Arc<SpillCounts>,
+    counts: Arc<SpillCounts>,
 }
 
 fn shared(error: SpillError) -> StoreError {
@@ -119,6 +119,11 @@ impl PageFile {
             checksums: (0..count).map(|_| AtomicU64::new(0)).collect(),
             counts: Arc::default(),
         }
+    }
+
+    /// What is counted, for whoever looks on.
+    pub(crate) fn shared_counts(self: &Arc<Self>) -> Arc<SpillCounts> {
+        Arc::clone(&self.counts)
     }
 
     fn sum(index: usize, bytes: &[u8]) -> u64 {

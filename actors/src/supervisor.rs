@@ -14,8 +14,7 @@ use crossbeam_channel::{Receiver, bounded};
 use k3_config::{BudgetPlan, CachePolicy, LineKind};
 use k3_io::{
     DirectPolicy, EngineCaps, EngineConfig, EngineCounters, EnginePreference, FileId, FileTable,
-    HugeArena, PagePolicy, PageReport, ReadEngine, RingArena, Segment, SlotArena, SpillFile,
-    open_engine,
+    HugeArena, PagePolicy, PageReport, ReadEngine, RingArena, Segment, SlotArena, open_engine,
 };
 use k3_models::{ExpertKey, LayerIndex, ModelFamily, PageStore, SweepProgram};
 use k3_runtime::{Cancel, Checkpoint};
@@ -25,10 +24,11 @@ use crate::error::ActorError;
 use crate::experts::{CacheCounters, CacheShape, eviction_policy};
 use crate::gauges::StreamGauges;
 use crate::lookahead::Lookahead;
-use crate::past::{PageFile, PartLayout, PastReader};
+use crate::past::PageFile;
 use crate::prefault::{Prefault, PrefaultCounts};
 use crate::rows::RowReader;
 use crate::source::StreamingSource;
+use crate::spill::{PastSlots, Spilled};
 use crate::trunk::{Checks, TrunkBlock, TrunkHandle, TrunkSettings};
 use crate::units::memory;
 
@@ -88,11 +88,7 @@ impl Supervisor {
         wrap: Option<&WrapEngine>,
     ) -> Result<Self, ActorError> {
         let mut table = FileTable::reopen(checkpoint.files(), settings.direct)?;
-        let spill = spill_file(plan, settings)?;
-        let spill_id = match &spill {
-            Some(file) => Some(table.add(file.reader(settings.direct)?)),
-            None => None,
-        };
+        let spilled = Spilled::create(plan, settings, &mut table)?;
         let table = Arc::new(table);
         let alignment_bytes = table.alignment_bytes();
         let mut memory = Memory::reserve(model.program(), plan, settings.pages, alignment_bytes)?;
@@ -117,30 +113,19 @@ impl Supervisor {
         };
         let trunk = TrunkHandle::spawn(trunk, Arc::clone(&engine), memory.ring_released)?;
         let rows = RowReader::new(Arc::clone(&engine), memory.rows, model.program().embedding);
-        let pages = spill.zip(memory.past.as_ref()).map(|(file, slots)| {
-            // The last slot is not one of the reader's.
-            let bounce = slots.bounce.acquire(0).expect("nobody else has it");
-            Arc::new(PageFile::new(file, PartLayout::new(&plan.pages), bounce))
+        let start = |(file, slots): (Spilled, _)| file.start(slots, &plan.pages, &engine);
+        let (pages, past) = spilled.zip(memory.past).map(start).unzip();
+        let experts = memory.slots.take().map(|slots| {
+            let shape = cache_shape(model, plan);
+            let settings = CacheSettings {
+                policy: eviction_policy(settings.policy, &shape),
+                shape,
+                slots,
+                places: expert_places(checkpoint),
+            };
+            ExpertHandle::spawn(settings, Arc::clone(&engine))
         });
-        let past = pages.as_ref().zip(memory.past).zip(spill_id);
-        let past = past.map(|((pages, slots), file)| {
-            PastReader::new(Arc::clone(&engine), slots.ring, file, Arc::clone(pages))
-        });
-        let experts = match memory.slots.take() {
-            None => None,
-            Some(slots) => {
-                let shape = cache_shape(model, plan);
-                let policy = eviction_policy(settings.policy, &shape);
-                let places = expert_places(checkpoint);
-                let settings = CacheSettings {
-                    shape,
-                    policy,
-                    slots,
-                    places,
-                };
-                Some(ExpertHandle::spawn(settings, Arc::clone(&engine))?)
-            }
-        };
+        let experts = experts.transpose()?;
         let gauges = StreamGauges {
             engine: Arc::clone(&engine),
             table,
@@ -148,7 +133,7 @@ impl Supervisor {
             cache: experts.as_ref().map(ExpertHandle::shared_counters),
             prefault: prefault.status(),
             pages: memory.reports.into(),
-            spill: pages.as_ref().map(|pages| Arc::clone(&pages.counts)),
+            spill: pages.as_ref().map(|pages| pages.shared_counts()),
         };
         Ok(Self {
             source: StreamingSource {
@@ -268,14 +253,6 @@ struct Memory {
     past: Option<PastSlots>,
 }
 
-/// Where parts of pages land that do not stay in memory.
-struct PastSlots {
-    /// For the reader.
-    ring: SlotArena,
-    /// One, for what is moved on the spot.
-    bounce: SlotArena,
-}
-
 impl Memory {
     fn reserve(
         program: &SweepProgram,
@@ -302,9 +279,8 @@ impl Memory {
             let range = 0..memory(ring_bytes);
             Some(SlotArena::with_signal(&arena, range, place, Some(release))?)
         };
-        let pinned_bytes: u64 = plan
-            .pinned
-            .pinned()
+        let pinned = plan.pinned.pinned();
+        let pinned_bytes: u64 = pinned
             .map(|index| window(program.blocks[index].bytes))
             .sum();
         let pins = if pinned_bytes == 0 {
@@ -312,12 +288,8 @@ impl Memory {
         } else {
             let arena = arena(LineKind::PinnedTrunk, pinned_bytes, pages)?;
             let count = plan.pinned.pinned_count();
-            Some(RingArena::new(
-                &arena,
-                0..memory(pinned_bytes),
-                count,
-                None,
-            )?)
+            let range = 0..memory(pinned_bytes);
+            Some(RingArena::new(&arena, range, count, None)?)
         };
         let slot_count = plan.slots.transit_count + plan.slots.cache_count;
         let slots = if slot_count == 0 {
@@ -325,30 +297,18 @@ impl Memory {
         } else {
             let slot = plan.slots.slot_bytes.next_multiple_of(4096);
             let arena = arena(LineKind::TransitSlots, slot_count * slot, pages)?;
-            Some(SlotArena::new(
-                &arena,
-                0..memory(slot_count * slot),
-                memory(slot),
-            )?)
+            let range = 0..memory(slot_count * slot);
+            Some(SlotArena::new(&arena, range, memory(slot))?)
         };
         let row = window(program.embedding_row_bytes());
         // Small and short-lived: no huge pages.
         let row_bytes = row * plan.sweep_positions;
         let rows = arena(LineKind::Activations, row_bytes, PagePolicy::Small)?;
-        let stride = plan.pages.part_stride_bytes;
         let past = if plan.pages.file_page_count == 0 {
             None
         } else {
-            let (ring, all) = (
-                plan.pages.staged_part_count * stride,
-                plan.pages.staged_bytes(),
-            );
-            let arena = arena(LineKind::Past, all, pages)?;
-            let (ring, all, stride) = (memory(ring), memory(all), memory(stride));
-            Some(PastSlots {
-                ring: SlotArena::new(&arena, 0..ring, stride)?,
-                bounce: SlotArena::new(&arena, ring..all, stride)?,
-            })
+            let arena = arena(LineKind::Past, plan.pages.staged_bytes(), pages)?;
+            Some(PastSlots::new(&arena, &plan.pages)?)
         };
         Ok(Self {
             past,
@@ -368,22 +328,6 @@ fn window_bytes(bytes: u64, alignment_bytes: u64) -> u64 {
     k3_io::AlignedWindow::capacity_for(bytes, alignment_bytes)
         .expect("planned sizes fit an address space")
         .next_multiple_of(4096)
-}
-
-/// The file of pages that do not stay in memory.
-fn spill_file(
-    plan: &BudgetPlan,
-    settings: &StreamSettings,
-) -> Result<Option<SpillFile>, ActorError> {
-    let bytes = plan.pages.file_bytes();
-    if bytes == 0 {
-        return Ok(None);
-    }
-    let dir = settings
-        .spill
-        .as_ref()
-        .expect("a plan with pages in a file");
-    Ok(Some(SpillFile::create(dir, bytes, settings.direct)?))
 }
 
 fn trunk_blocks(program: &SweepProgram) -> Vec<TrunkBlock> {

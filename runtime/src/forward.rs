@@ -162,18 +162,7 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
                 source.demand(demand)?;
             }
             Step::Experts(layer) => {
-                loop {
-                    workers.phase(TAKE_WEIGHTS, 0);
-                    let Some((key, bytes)) = source.next_expert()? else {
-                        break;
-                    };
-                    if stop.is_requested() {
-                        return Err(RunError::Cancelled);
-                    }
-                    counts.expert_bytes += bytes.len() as u64;
-                    counts.experts += 1;
-                    run.expert(key, &bytes);
-                }
+                experts(&mut run, source, workers, &mut counts, stop)?;
                 run.finish_moe(layer);
             }
             Step::EndLayer(layer) => {
@@ -185,6 +174,28 @@ pub fn forward<'a, M: ModelFamily, S: WeightSource>(
     observer.progress(program.steps.len(), program.steps.len());
     counts.nan_scale_groups = run.nan_scale_groups();
     Ok((run.finish()?, counts))
+}
+
+/// Hands over every expert of the layer's demand.
+fn experts<'a, S: WeightSource>(
+    run: &mut impl SweepRun<'a>,
+    source: &mut S,
+    workers: &dyn Workers,
+    counts: &mut SweepCounts,
+    stop: &dyn StopSignal,
+) -> Result<(), RunError> {
+    loop {
+        workers.phase(TAKE_WEIGHTS, 0);
+        let Some((key, bytes)) = source.next_expert()? else {
+            return Ok(());
+        };
+        if stop.is_requested() {
+            return Err(RunError::Cancelled);
+        }
+        counts.expert_bytes += bytes.len() as u64;
+        counts.experts += 1;
+        run.expert(key, &bytes);
+    }
 }
 
 /// Tells the source which experts the layer after `layer` will probably need,

@@ -65,24 +65,8 @@ impl Case<'_> {
         self.memory_pages.map_or(PROMPT.len(), |_| 1)
     }
 
-    /// Streams a prompt and 100 tokens; what was allocated from the moment
-    /// everything had started.
-    fn growth(&self) -> Growth {
-        let checkpoint = Checkpoint::open(&CheckpointPaths {
-            model_dir: self.dir.to_owned(),
-            roots: Vec::new(),
-            config: None,
-        });
-        let checkpoint = Arc::new(checkpoint.unwrap());
-        let model = KimiK3::new(
-            checkpoint.bind(None).unwrap(),
-            AttentionForm::Latent,
-            KernelSet::detect(),
-            self.block_bytes,
-            |tensor, out| checkpoint.read_tensor(tensor, out),
-        );
-        let model = model.unwrap();
-        let inputs = PlanInputs {
+    fn inputs(&self) -> PlanInputs {
+        PlanInputs {
             sequences: 1,
             guesses: 0,
             context_total: None,
@@ -101,7 +85,27 @@ impl Case<'_> {
             slots: None,
             pins: Pins::Spread,
             lookahead: 0,
-        };
+        }
+    }
+
+    /// Streams a prompt and 100 tokens; what was allocated from the moment
+    /// everything had started.
+    fn growth(&self) -> Growth {
+        let checkpoint = Checkpoint::open(&CheckpointPaths {
+            model_dir: self.dir.to_owned(),
+            roots: Vec::new(),
+            config: None,
+        });
+        let checkpoint = Arc::new(checkpoint.unwrap());
+        let model = KimiK3::new(
+            checkpoint.bind(None).unwrap(),
+            AttentionForm::Latent,
+            KernelSet::detect(),
+            self.block_bytes,
+            |tensor, out| checkpoint.read_tensor(tensor, out),
+        );
+        let model = model.unwrap();
+        let inputs = self.inputs();
         let budget = MemoryBudget::given(self.budget, Origin::Default);
         let workspace = |size: &_| model.workspace_bytes(size);
         let plan = plan_run(&model.footprint(), &workspace, &budget, &inputs).unwrap();

@@ -33,11 +33,8 @@ fn each_device<N: Number>(
     samples: &mut Samples,
     value: fn(&DeviceReport) -> Option<N>,
 ) {
-    for device in figures(run)
-        .map(|all| &all.engine.devices)
-        .into_iter()
-        .flatten()
-    {
+    let figures = figures(run).into_iter();
+    for device in figures.flat_map(|all| &all.engine.devices) {
         if let Some(value) = value(device) {
             samples.labelled(&[("device", &device.device.to_string())], value);
         }

@@ -3,8 +3,8 @@
 mod code;
 mod outputs;
 mod refused;
+mod text;
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,6 +27,8 @@ use crate::commands::batch::BatchError;
 use crate::commands::generate::StateError;
 use crate::inputs::IdsError;
 use refused::too_small;
+pub(crate) use text::chain;
+use text::{also, another_address, by, list};
 
 pub(crate) use refused::{Asked, Positions};
 
@@ -449,36 +451,6 @@ pub(crate) enum CliError {
     Interrupted,
 }
 
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text += &format!(": {source}");
-        cause = source.source();
-    }
-    text
-}
-
-/// Which variable named a path, in brackets.
-fn by(variable: Option<&'static str>) -> String {
-    variable.map_or_else(String::new, |name| format!(" ({name})"))
-}
-
-/// Further errors, one a line.
-fn also(others: &[CliError]) -> String {
-    let lines = others
-        .iter()
-        .map(|other| format!("\nalso: {}", chain(other)));
-    lines.collect()
-}
-
-/// Entries below a message, one a line.
-fn list(entries: &[String]) -> String {
-    let lines = entries.iter().map(|entry| format!("\n  - {entry}"));
-    lines.collect()
-}
-
 impl CliError {
     /// All of `errors` as one, the first of them deciding; `None` of none.
     pub(crate) fn together(errors: Vec<Self>) -> Option<Self> {
@@ -586,19 +558,5 @@ impl CliError {
             } => format!("name one of those; {MEASURED}"),
             _ => MEASURED.to_owned(),
         }
-    }
-}
-
-/// What to do about an address that cannot be listened on.
-fn another_address(kind: io::ErrorKind) -> Option<&'static str> {
-    match kind {
-        io::ErrorKind::AddrInUse => {
-            Some("another program listens there: take another port, or port 0 for any free one")
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            Some("take an address of this machine, as in 127.0.0.1:9464")
-        }
-        io::ErrorKind::PermissionDenied => Some("take a port from 1024 on"),
-        _ => None,
     }
 }

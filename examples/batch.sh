@@ -6,7 +6,17 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
-# Quotes and backslashes are what JSON wants escaped in a line of text.
-sed 's/[\\"]/\\&/g; s/.*/{"prompt": "&"}/' "$2" > "$work/in.jsonl"
+# JSON wants quotes, backslashes and tabs escaped, and has no place for other
+# control characters.
+tr -d '\000-\010\013-\037' < "$2" |
+    sed -e '/^$/d' -e 's/[\\"]/\\&/g' -e "s/$(printf '\t')/\\\\t/g" -e 's/.*/{"prompt": "&"}/' > "$work/in.jsonl"
 k3 batch "$work/in.jsonl" "$work/out.jsonl" "$1" --gen 8 --quiet
-sed 's/.*"text":"\(.*\)","stop_reason".*/\1/' "$work/out.jsonl"
+# The other way round, one character after the other; a line without a text says why.
+awk 'BEGIN { as["n"] = "\n"; as["t"] = "\t"; as["r"] = "\r"; as["b"] = "\b"; as["f"] = "\f"; as["u"] = "\\u" }
+    !sub(/.*"text":"/, "") { print; next }
+    { text = ""
+      for (at = 1; (c = substr($0, at, 1)) != "\"" && c != ""; at++) {
+          if (c == "\\") { c = substr($0, ++at, 1); if (c in as) c = as[c] }
+          text = text c
+      }
+      print text }' "$work/out.jsonl"

@@ -5,11 +5,14 @@
 #   sh examples/metrics.sh MODEL
 set -eu
 work=$(mktemp -d)
+# There before the run is: it is looked into at once.
+: > "$work/said"
 k3 "$1" --ids 3,4,5 --gen 100000 --context 200000 --ignore-eos --metrics-listen 127.0.0.1:0 \
     > /dev/null 2> "$work/said" &
 run=$!
-trap 'kill "$run"; wait "$run" || true; rm -r "$work"' EXIT
+trap 'kill "$run" 2> /dev/null || true; wait "$run" || true; rm -r "$work"' EXIT
 until port=$(grep -o 'http://127.0.0.1:[0-9]*' "$work/said" | grep -o '[0-9]*$'); do
+    kill -0 "$run" 2> /dev/null || { cat "$work/said" >&2; exit 1; }
     sleep 0.1
 done
 sleep 1

@@ -97,15 +97,25 @@ fi
 if [ -z "$bin_dir" ]; then
     command -v cargo >/dev/null || fail 'no cargo: install a Rust toolchain (https://rustup.rs)'
     source=$(cd "$(dirname "$0")/.." && pwd)
-    (cd "$source" && cargo build --release --locked -p k3 -p k3-pack)
-    bin_dir=${CARGO_TARGET_DIR:-$source/target}/release
+    # Cargo runs there, so a relative target directory starts there.
+    target=${CARGO_TARGET_DIR:-target}
+    case $target in
+        /*) ;;
+        *) target=$source/$target ;;
+    esac
+    # The packages of a plain `cargo build`: another selection has other features,
+    # and what is built already would be built again.
+    (cd "$source" && cargo build --release --locked --target-dir "$target")
+    bin_dir=$target/release
 fi
 for program in k3 k3-pack; do
     [ -x "$bin_dir/$program" ] || fail "$bin_dir/$program: no such program"
 done
 
 stage=$(mktemp -d)
-trap 'rm -rf "$stage"' EXIT
+# What is written beside its place, before it has its name.
+new=
+trap 'rm -rf "$stage"; [ -z "$new" ] || rm -f "$new"' EXIT
 trap 'exit 130' INT TERM
 mkdir "$stage/man"
 "$bin_dir/k3" man "$stage/man"
@@ -115,8 +125,10 @@ for program in k3 k3-pack; do
     "$bin_dir/k3" completions fish --program "$program" >"$stage/$program.fish"
 done
 
-mkdir -p "$bin" "$man" "$bash" "$zsh" "$fish" "$root/share/k3" ||
-    fail "$root: cannot be written; choose another --prefix"
+for directory in "$bin" "$man" "$bash" "$zsh" "$fish" "$root/share/k3"; do
+    reason=$(mkdir -p "$directory" 2>&1) ||
+        fail "$root: cannot be written ($reason); choose another --prefix"
+done
 # Of an older installation nothing stays that this one does not have.
 remove_listed
 mkdir -p "$root/share/k3"
@@ -125,9 +137,10 @@ put() { # MODE FROM TO
     # Recorded first: what is half installed can be removed too.
     printf '%s\n' "${3#"$root"/}" >>"$list"
     # Beside and renamed: a program that runs keeps its file.
-    if ! { cp "$2" "$3.new" && chmod "$1" "$3.new" && mv -f "$3.new" "$3"; }; then
-        fail "$3: cannot be written"
-    fi
+    new=$3.new
+    reason=$({ cp "$2" "$new" && chmod "$1" "$new" && mv -f "$new" "$3"; } 2>&1) ||
+        fail "$3: cannot be written ($reason)"
+    new=
 }
 
 for program in k3 k3-pack; do

@@ -1,7 +1,8 @@
 //! `scripts/install.sh`, on programs that are built already.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -27,6 +28,19 @@ fn install(args: &[&str]) -> Output {
         .args(args)
         .output()
         .unwrap()
+}
+
+/// A program of the shell in `directory`.
+fn tool(directory: &Path, name: &str, text: &str) {
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The variable PATH, `directory` first.
+fn path_with(directory: &Path) -> String {
+    let path = std::env::var("PATH").unwrap();
+    format!("{}:{path}", directory.display())
 }
 
 fn said(output: &Output) -> String {
@@ -143,4 +157,88 @@ fn what_cannot_be_done_is_said() {
     fs::write(share.join("installed-files"), "share/../kept\n").unwrap();
     assert_eq!(install(&nothing).status.code(), Some(1));
     assert!(kept.exists());
+}
+
+#[test]
+fn it_builds_what_the_readme_builds_and_takes_it_from_where_cargo_put_it() {
+    let programs = programs();
+    let source = tempfile::tempdir().unwrap();
+    let scripts = source.path().join("scripts");
+    fs::create_dir(&scripts).unwrap();
+    fs::copy(script(), scripts.join("install.sh")).unwrap();
+    let tools = tempfile::tempdir().unwrap();
+    // Stands for cargo: puts the programs where it is told, and says what it was told.
+    let cargo = format!(
+        "echo \"$@\" >> cargo-said\n\
+         while [ $# -gt 0 ] && [ \"$1\" != --target-dir ]; do shift; done\n\
+         mkdir -p \"$2/release\" && cp {}/* \"$2/release\"",
+        programs.path().display()
+    );
+    tool(tools.path(), "cargo", &cargo);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let prefix = elsewhere.path().join("own");
+    let absolute = elsewhere.path().join("built").display().to_string();
+    for (variable, built) in [
+        (None, source.path().join("target")),
+        (Some("out"), source.path().join("out")),
+        (Some(&*absolute), PathBuf::from(&absolute)),
+    ] {
+        let mut command = Command::new("sh");
+        command.env_remove("CARGO_TARGET_DIR");
+        if let Some(variable) = variable {
+            command.env("CARGO_TARGET_DIR", variable);
+        }
+        let output = command
+            .arg(scripts.join("install.sh"))
+            .arg("--prefix")
+            .arg(&prefix)
+            .current_dir(elsewhere.path())
+            .env("PATH", path_with(tools.path()))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert!(built.join("release/k3").exists(), "{variable:?}");
+        assert!(prefix.join("bin/k3").exists());
+        fs::remove_dir_all(&prefix).unwrap();
+    }
+    let told = fs::read_to_string(source.path().join("cargo-said")).unwrap();
+    assert_eq!(told.lines().count(), 3);
+    // No selection of packages: as in the README.
+    assert!(
+        told.lines()
+            .all(|line| line.starts_with("build --release --locked --target-dir /")),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_fails_says_so_once_and_leaves_nothing_half_written() {
+    let programs = programs();
+    let bin_dir = programs.path().display().to_string();
+    let root = tempfile::tempdir().unwrap();
+    // Nothing can be made below a file.
+    let file = root.path().join("file");
+    fs::write(&file, "").unwrap();
+    let prefix = file.display().to_string();
+    let output = install(&["--prefix", &prefix, "--bin-dir", &bin_dir]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
+    assert!(said(&output).contains("another --prefix"));
+    // A file that cannot get its name.
+    let tools = tempfile::tempdir().unwrap();
+    tool(tools.path(), "mv", "echo mv: no room >&2; exit 1");
+    let prefix = root.path().join("own");
+    let output = Command::new("sh")
+        .arg(script())
+        .arg("--prefix")
+        .arg(&prefix)
+        .args(["--bin-dir", &bin_dir])
+        .env("PATH", path_with(tools.path()))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
+    assert!(said(&output).contains("no room"), "{}", said(&output));
+    let left = files(&prefix);
+    assert_eq!(left, ["share/k3/installed-files".to_owned()].into());
 }

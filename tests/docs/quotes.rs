@@ -28,27 +28,74 @@ pub(crate) fn below(directory: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Files of the repository that a document's links name, without their anchors.
-fn links(text: &str) -> Vec<&str> {
+/// Where a document's links lead within the repository: the file, or nothing for the
+/// document itself, and the section.
+fn links(text: &str) -> Vec<(&str, Option<&str>)> {
     let targets = text.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split_once(')'));
-    let targets = targets.map(|(target, _)| target.split('#').next().unwrap_or_default());
-    let own = targets.filter(|target| !target.is_empty() && !target.contains("://"));
-    own.collect()
+    let own = targets.filter(|(target, _)| !target.is_empty() && !target.contains("://"));
+    own.map(|(target, _)| match target.split_once('#') {
+        Some((file, section)) => (file, Some(section)),
+        None => (target, None),
+    })
+    .collect()
 }
 
-/// Every link of `documents` leads somewhere.
+/// The names by which links reach a document's sections: the heading in small letters,
+/// without punctuation, hyphens for blanks, and a number from the second of a name on.
+fn sections(text: &str) -> Vec<String> {
+    let mut sections: Vec<String> = Vec::new();
+    let mut bare: Vec<String> = Vec::new();
+    let mut in_block = false;
+    for line in text.lines() {
+        in_block ^= line.trim_start().starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if in_block || heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+        let name: String = heading.trim().chars().filter(kept).collect();
+        let name = name.to_lowercase().replace(' ', "-");
+        let before = bare.iter().filter(|other| **other == name).count();
+        sections.push(match before {
+            0 => name.clone(),
+            number => format!("{name}-{number}"),
+        });
+        bare.push(name);
+    }
+    sections
+}
+
+/// Every link of `documents` leads somewhere, to a section that there is.
 pub(crate) fn links_lead_somewhere(documents: &[PathBuf]) {
-    let mut count = 0;
+    let mut counts = [0; 2];
+    let mut wrong = Vec::new();
     for path in documents {
         let text = fs::read_to_string(path).unwrap();
-        for link in links(&text) {
-            let target = path.parent().unwrap().join(link);
-            assert!(target.exists(), "{}: no {link}", path.display());
-            count += 1;
+        for (file, section) in links(&text) {
+            counts[0] += 1;
+            let target = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            if !target.exists() {
+                wrong.push(format!("{}: no {file}", path.display()));
+            } else if let Some(section) = section {
+                counts[1] += 1;
+                let there = sections(&fs::read_to_string(&target).unwrap());
+                if !there.iter().any(|name| name == section) {
+                    wrong.push(format!("{}: {file} has no #{section}", path.display()));
+                }
+            }
         }
     }
-    assert!(count > 20, "only {count} links");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(counts[0] > 20 && counts[1] > 5, "only {counts:?} links");
+    let text = "# A `b-c`: d, é!\n```sh\n# no heading\n```\n## In a file\n#none\n### In a file\n";
+    assert_eq!(sections(text), ["a-b-c-d-é", "in-a-file", "in-a-file-1"]);
+    let text = "[a](#b) [c](d.md#e) [f](g.md) [h](https://i.k/#l)";
+    let expected = [("", Some("b")), ("d.md", Some("e")), ("g.md", None)];
+    assert_eq!(links(text), expected);
 }
 
 /// The fixed parts of a quoted message: `…` stands for names and numbers.
@@ -132,4 +179,23 @@ pub(crate) fn examples_run() {
         assert!(output.status.success(), "{call}: {said}");
         assert!(!output.stdout.is_empty(), "{call} says nothing");
     }
+    lines_come_back_as_they_are(&place);
+}
+
+/// `examples/batch.sh` says the same of a line as `k3` of a prompt, whatever JSON has to
+/// escape on the way there and back.
+fn lines_come_back_as_they_are(place: &Place) {
+    let line = "a\\tb \\\\t \\\"it\\\"";
+    let said = |script: &str| {
+        let output = place.run(script);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script}: {stderr}");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    };
+    let lines = said(&format!(
+        "printf '{line}\\r\\n\\nhello and\\n' > lines.txt; sh examples/batch.sh Kimi-K3 lines.txt"
+    ));
+    let first = said(&format!("k3 Kimi-K3 -p \"$(printf '{line}')\" --gen 8 --quiet"));
+    let second = said("k3 Kimi-K3 -p 'hello and' --gen 8 --quiet");
+    assert_eq!(lines, format!("{first}\n{second}"));
 }

@@ -12,11 +12,16 @@ tr -d '\000-\010\013-\037' < "$2" |
     sed -e '/^$/d' -e 's/[\\"]/\\&/g' -e "s/$(printf '\t')/\\\\t/g" -e 's/.*/{"prompt": "&"}/' > "$work/in.jsonl"
 k3 batch "$work/in.jsonl" "$work/out.jsonl" "$1" --gen 8 --quiet
 # The other way round, one character after the other; a line without a text says why.
-awk 'BEGIN { as["n"] = "\n"; as["t"] = "\t"; as["r"] = "\r"; as["b"] = "\b"; as["f"] = "\f"; as["u"] = "\\u" }
+awk 'BEGIN { as["n"] = "\n"; as["t"] = "\t"; as["r"] = "\r"; as["b"] = "\b"; as["f"] = "\f"
+    for (n = 1; n < 32; n++) as[sprintf("u%04x", n)] = sprintf("%c", n) }
     !sub(/.*"text":"/, "") { print; next }
     { text = ""
       for (at = 1; (c = substr($0, at, 1)) != "\"" && c != ""; at++) {
-          if (c == "\\") { c = substr($0, ++at, 1); if (c in as) c = as[c] }
+          if (c == "\\") {
+              c = substr($0, ++at, 1)
+              if (c == "u") { c = substr($0, at, 5); at += 4 }
+              if (c in as) c = as[c]
+          }
           text = text c
       }
       print text }' "$work/out.jsonl"

@@ -190,12 +190,16 @@ fn lines_come_back_as_they_are(place: &Place) {
         let output = place.run(script);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{script}: {stderr}");
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
     };
     let lines = said(&format!(
         "printf '{line}\\r\\n\\nhello and\\n' > lines.txt; sh examples/batch.sh Kimi-K3 lines.txt"
     ));
-    let first = said(&format!("k3 Kimi-K3 -p \"$(printf '{line}')\" --gen 8 --quiet"));
+    let first = said(&format!(
+        "k3 Kimi-K3 -p \"$(printf '{line}')\" --gen 8 --quiet"
+    ));
     let second = said("k3 Kimi-K3 -p 'hello and' --gen 8 --quiet");
     assert_eq!(lines, format!("{first}\n{second}"));
 }

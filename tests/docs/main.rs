@@ -82,6 +82,7 @@ fn beside_commands(documents: Vec<PathBuf>) -> Vec<Trial> {
         trial("links", move || quotes::links_lead_somewhere(&documents)),
         trial("inline", move || inline::what_is_named_exists(&also)),
         trial("quoted_errors", quotes::quoted_errors_exist),
+        trial("demo_size", quotes::the_demo_model_is_as_large_as_said),
         trial("examples", quotes::examples_run),
         trial("tables", tables::agree_with_the_plan),
         trial("pictures", pictures::are_what_is_drawn_now),

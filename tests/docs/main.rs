@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `compare` | output below a command: all of it but for a list of what is wild |
 //! | `tables` | figures in tables with the plan that they are from, every cell |
+//! | `contexts` | the same for tables by context |
 //! | `inline` | commands, tests and paths in the text with those that there are |
 //! | `pictures` | pictures with what is drawn from the program's figures now |
 //! | `quotes` | links, quoted errors, examples |
@@ -17,6 +18,7 @@
 mod blocks;
 mod chart;
 mod compare;
+mod contexts;
 mod inline;
 mod pictures;
 mod place;
@@ -85,6 +87,7 @@ fn beside_commands(documents: Vec<PathBuf>) -> Vec<Trial> {
         trial("demo_size", quotes::the_demo_model_is_as_large_as_said),
         trial("examples", quotes::examples_run),
         trial("tables", tables::agree_with_the_plan),
+        trial("contexts", contexts::agree_with_the_plan),
         trial("pictures", pictures::are_what_is_drawn_now),
     ]
 }

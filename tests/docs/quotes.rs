@@ -101,7 +101,9 @@ pub(crate) fn links_lead_somewhere(documents: &[PathBuf]) {
 /// What `scripts/demo/README.md` says of the built-in model's size is what its files have.
 pub(crate) fn the_demo_model_is_as_large_as_said() {
     let files = fs::read_dir(root().join("demo/model")).unwrap();
-    let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    let bytes: u64 = files
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
     let (millions, rest) = (bytes / 1_000_000, bytes % 1_000_000);
     let said = format!("{millions},{:03},{:03} bytes", rest / 1000, rest % 1000);
     let text = fs::read_to_string(root().join("scripts/demo/README.md")).unwrap();

@@ -150,7 +150,8 @@ impl BudgetPlan {
 /// If the request breaks what its fields promise.
 pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
     request.check();
-    let request = &pages::decided(request)?;
+    let asked = request;
+    let request = &pages::decided(asked)?;
     let context = request.context_positions;
     let total = request.context_total.filter(|_| request.spill.is_none());
     if let Some(total) = total.filter(|total| *total < context) {
@@ -192,7 +193,9 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<BudgetPlan, PlanRefusal> {
         lines,
         planned: Bytes(planned),
         left_over: Bytes(request.budget.total.0 - planned),
-        smallest_budget: saturating_bytes(smallest),
+        smallest_budget: saturating_bytes(
+            pages::smallest_budget(asked, &model).unwrap_or(smallest),
+        ),
         pages: request.pages(context),
         ring: RingPlan {
             place_count: share.ring_places,

@@ -4,7 +4,8 @@ mod support;
 
 use k3_config::{
     ArenaLayout, BlockFootprint, BlockKind, BudgetPlan, Bytes, LineKind, ModelFootprint, Pins,
-    PlanRefusal, SMALL_BUDGET, SplitKind, default_chunk_positions, plan, plan_by_budget,
+    PlanRefusal, SMALL_BUDGET, SpillRequest, SplitKind, default_chunk_positions, plan,
+    plan_by_budget,
 };
 use proptest::prelude::*;
 use support::{budget, kimi_request, linear_workspace};
@@ -22,6 +23,7 @@ struct Case {
     trunk: Option<u64>,
     cache: Option<u64>,
     slots: Option<u64>,
+    spill: Option<SpillRequest>,
     lookahead: Vec<usize>,
 }
 
@@ -68,7 +70,7 @@ fn footprints() -> impl Strategy<Value = ModelFootprint> {
             state_bytes_fixed,
             state_bytes_per_position,
             state_page_positions: 8,
-            state_page_parts: 1,
+            state_page_parts: 1 + vector_bytes % 3,
             activation_bytes_per_position: activation,
             logit_row_bytes: 1_000,
         }
@@ -116,6 +118,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 trunk,
                 cache: if slots.is_some() { None } else { cache },
                 slots,
+                spill: None,
             }
         },
     )
@@ -133,6 +136,7 @@ impl Case {
         request.layout = self.layout;
         request.pins = self.pins;
         request.slots = self.slots;
+        request.spill = self.spill;
         request.lookahead_blocks = &self.lookahead;
         request.lookahead_count = self.lookahead.len() as u64;
         request.baseline_bytes = 10_000;
@@ -191,6 +195,28 @@ proptest! {
                     && short.lines.iter().map(|line| line.bytes.0).sum::<u64>() == smallest
         );
         prop_assert!(is_short_of_one, "{:?}", refused);
+    }
+
+    /// An accepted plan names the least budget too, whatever it had itself, also where
+    /// less memory leaves more pages to a file.
+    #[test]
+    fn every_accepted_budget_names_the_smallest(
+        case in cases(),
+        more in 0u64..40_000_000,
+        file_bytes in proptest::option::of(0u64..4_000_000),
+    ) {
+        for spill in [None, Some(SpillRequest { bytes_max: file_bytes, memory_pages: None })] {
+            let case = Case { spill, ..case.clone() };
+            let (Ok(all), Ok(some)) = (case.plan(u64::MAX / 4), case.plan(more)) else {
+                continue;
+            };
+            prop_assert_eq!(some.smallest_budget, all.smallest_budget);
+            let smallest = all.smallest_budget.0;
+            let least = case.plan(smallest);
+            prop_assert!(least.is_ok(), "{:?}", least);
+            prop_assert!(least.unwrap().smallest_budget.0 == smallest);
+            prop_assert!(case.plan(smallest - 1).is_err());
+        }
     }
 
     #[test]

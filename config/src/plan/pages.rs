@@ -75,21 +75,10 @@ pub(super) fn decided<'a>(request: &PlanRequest<'a>) -> Result<PlanRequest<'a>, 
     };
     let model = Model::new(request)?;
     let context = request.context_positions;
-    let with = |pages: u64| PlanRequest {
-        spill: Some(SpillRequest {
-            memory_pages: Some(pages),
-            ..spill
-        }),
-        ..*request
-    };
-    let all = context.div_ceil(request.footprint.state_page_positions);
-    let least = request.touched_pages(context).min(all);
+    let with = |pages: u64| with_memory(request, spill, pages);
+    let (least, all) = range(request);
     let fits = |pages: u64, beside: u128| {
-        let request = with(pages);
-        let shape = request.shape(context, request.chunk_positions);
-        let needs = fixed_needs(&request, shape, &model.trunk);
-        let fixed: u128 = needs.iter().map(|need| need.bytes).sum();
-        fixed + beside <= u128::from(request.budget.total.0)
+        fixed_bytes(&with(pages), &model) + beside <= u128::from(request.budget.total.0)
     };
     let pages = match spill.memory_pages {
         Some(pages) => pages.clamp(least, all),
@@ -109,4 +98,52 @@ pub(super) fn decided<'a>(request: &PlanRequest<'a>) -> Result<PlanRequest<'a>, 
             most: Bytes(most),
         }),
     }
+}
+
+/// The smallest budget that `request` is accepted with, whatever its own is: with as
+/// few pages in memory as the file may be large for. `None` if nobody has a file.
+pub(super) fn smallest_budget(request: &PlanRequest<'_>, model: &Model) -> Option<u128> {
+    let spill = request.spill?;
+    let (least, all) = range(request);
+    let file_fits = |pages: u64| {
+        let file = with_memory(request, spill, pages).pages(request.context_positions);
+        spill.bytes_max.is_none_or(|most| file.file_bytes() <= most)
+    };
+    // Pages that are not in memory at most, with a file that may be that large.
+    let outside = largest_fitting(0, all - least, |outside| file_fits(all - outside));
+    let fewest = match spill.memory_pages {
+        Some(pages) => pages.clamp(least, all),
+        None => all - outside.unwrap_or(0),
+    };
+    let with = |pages| fixed_bytes(&with_memory(request, spill, pages), model);
+    let fixed = match spill.memory_pages {
+        Some(_) => with(fewest),
+        None => with(fewest).min(with(all)),
+    };
+    Some(fixed + model.least_bytes())
+}
+
+/// `request` with so many pages of each sequence in memory.
+fn with_memory<'a>(request: &PlanRequest<'a>, spill: SpillRequest, pages: u64) -> PlanRequest<'a> {
+    PlanRequest {
+        spill: Some(SpillRequest {
+            memory_pages: Some(pages),
+            ..spill
+        }),
+        ..*request
+    }
+}
+
+/// The fewest pages that a sequence may have in memory, and all of them.
+fn range(request: &PlanRequest<'_>) -> (u64, u64) {
+    let context = request.context_positions;
+    let all = context.div_ceil(request.footprint.state_page_positions);
+    (request.touched_pages(context).min(all), all)
+}
+
+/// What does not depend on the budget.
+fn fixed_bytes(request: &PlanRequest<'_>, model: &Model) -> u128 {
+    let shape = request.shape(request.context_positions, request.chunk_positions);
+    let needs = fixed_needs(request, shape, &model.trunk);
+    needs.iter().map(|need| need.bytes).sum()
 }

@@ -219,6 +219,10 @@ fn an_output_of_something_else_is_refused_and_stays() {
         assert_eq!(fs::read_to_string(&output).unwrap(), content);
         said
     };
+    // A run that is refused later leaves no empty one.
+    fs::remove_file(&output).unwrap();
+    refusal(2, &case.args(&output, &["--prefix-cache", "/proc/none"]));
+    assert!(!output.exists());
     let said = refused(&["--gen", "5"], &whole);
     assert!(
         said.contains("line 1 (offset 0) answers another request"),

@@ -97,7 +97,9 @@ pub(super) fn make_room(
         .filter_map(|found| {
             // One that vanished meanwhile takes no room.
             let metadata = found.path.symlink_metadata().ok()?;
-            Some((metadata.modified().ok()?, found.path, metadata.len()))
+            // Nor does what is none, whatever it is called.
+            let is_entry = metadata.is_file() || metadata.is_symlink();
+            is_entry.then_some((metadata.modified().ok()?, found.path, metadata.len()))
         })
         .collect();
     entries.sort();
@@ -127,19 +129,24 @@ pub(super) fn make_room(
     }
     let mut freed_bytes = 0;
     let mut evicted = 0;
+    let mut kept = None;
     for (_, path, bytes) in entries {
         if freed_bytes >= wanted_bytes {
             break;
         }
-        step()
-            .and_then(|()| fs::remove_file(&path))
-            .or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            })
-            .map_err(PrefixError::system(&path, "remove the entry"))?;
-        freed_bytes += bytes;
-        evicted += 1;
+        match step().and_then(|()| fs::remove_file(&path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                // Others may go instead of it.
+                kept.get_or_insert(PrefixError::system(&path, "remove the entry")(error));
+            }
+            _ => {
+                freed_bytes += bytes;
+                evicted += 1;
+            }
+        }
     }
-    Ok(Room::Made(evicted))
+    match kept {
+        Some(error) if freed_bytes < wanted_bytes => Err(error),
+        _ => Ok(Room::Made(evicted)),
+    }
 }

@@ -281,6 +281,7 @@ mod tests {
         let text = "{\"ids\": [1]}\n{\"ids\": [100]}\n{\"prompt\": \"a\", \"ids\": [1]}\n{}\n\
                     {\"ids\": []}\n{\"ids\": [1], \"gen\": 64}\n{\"ids\": [1], \"sed\": 1}\n[1]\n\
                     {\"ids\": [1], \"top_p\": 2}\n{\"ids\": [1]";
+        assert!(refused("\u{feff}{\"ids\": [1]}").contains("byte order mark"));
         let said = refused(text);
         for part in [
             "9 of the lines",

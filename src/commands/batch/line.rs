@@ -92,7 +92,10 @@ const BIAS: &str = "an object of ids and numbers, as in {\"42\": -1.5, \"7\": \"
 pub(super) fn parse(text: &str) -> Result<Line, String> {
     if !text.trim_start().starts_with('{') {
         // A struct may be written as an array otherwise.
-        return Err("not a JSON object".into());
+        return Err(match text.starts_with('\u{feff}') {
+            true => "begins with a byte order mark (U+FEFF): write the file without it".into(),
+            false => "not a JSON object".into(),
+        });
     }
     let keys: Keys = serde_json::from_str(text).map_err(|error| {
         // The line is known; what is left is the column.

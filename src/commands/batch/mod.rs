@@ -83,6 +83,7 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
         wanted: &wanted,
         binding: &binding,
     };
+    let is_new = args.output.symlink_metadata().is_err();
     let output = Output::open(&args.output, expected, !args.as_completed, &mut done)?;
     let out = args.out.as_deref();
     let out = out
@@ -96,7 +97,13 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
         wanted: &wanted,
         binding,
     };
-    run.go(output, &done, out)
+    let ended = run.go(output, &done, out);
+    let is_empty = |metadata: std::fs::Metadata| metadata.len() == 0;
+    if ended.is_err() && is_new && args.output.symlink_metadata().is_ok_and(is_empty) {
+        // Nothing was answered: as if it had not been asked.
+        let _ = std::fs::remove_file(&args.output);
+    }
+    ended
 }
 
 fn open(args: &BatchArgs) -> Result<Setup, CliError> {

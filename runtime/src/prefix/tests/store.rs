@@ -312,3 +312,21 @@ fn one_conversation_goes_to_a_path_and_back() {
     ));
     assert!(SnapshotFile::open(&directory.path().join("none"), &BINDING).is_err());
 }
+
+/// What is none, whatever it is called, and what cannot be removed: others go.
+#[test]
+fn a_directory_with_the_name_of_an_entry_is_in_nobody_s_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), 2 * entry_bytes(3));
+    save(&store, &[1, 2, 3]).unwrap();
+    let first = directory.path().join(&names(directory.path())[0]);
+    fs::remove_file(&first).unwrap();
+    fs::create_dir(&first).unwrap();
+    fs::write(first.join("file"), [0; 100]).unwrap();
+    for last in 4..9 {
+        save(&store, &[1, 2, last]).unwrap();
+        assert_eq!(found(&store, &[1, 2, last], 3), Some(3), "{last}");
+    }
+    assert!(first.is_dir());
+    assert_eq!(store.statistics().evictions, 3);
+}

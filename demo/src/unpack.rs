@@ -1,11 +1,12 @@
 //! The files, and where they are written.
 
-use std::fs::{self, File as OpenFile};
+use std::fs::{self, File as OpenFile, Permissions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tempfile::NamedTempFile;
+use tempfile::Builder;
 
 /// A file of the checkpoint.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +43,16 @@ pub enum DemoError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl DemoError {
+    /// What kind of thing the system says.
+    #[must_use]
+    pub fn io_kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Unpack { source, .. } => source.kind(),
+        }
+    }
 }
 
 /// Bytes of all files.
@@ -131,7 +142,12 @@ fn holds(path: &Path, bytes: &[u8]) -> bool {
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().expect("a file in a directory");
     remove_abandoned(directory);
-    let mut file = NamedTempFile::with_prefix_in(PARTIAL, directory)?;
+    // As others share the cache, what they may read is for the umask to say.
+    let everybody = Permissions::from_mode(0o666);
+    let mut file = Builder::new()
+        .prefix(PARTIAL)
+        .permissions(everybody)
+        .tempfile_in(directory)?;
     file.write_all(bytes)?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
@@ -189,6 +205,19 @@ mod tests {
         unpack(&below).unwrap();
         assert_eq!(fs::read(&first).unwrap(), FILES[0].bytes);
         assert_eq!(node(&second), nodes[1]);
+    }
+
+    /// Whoever shares the cache reads the model, unless the umask says no.
+    #[test]
+    fn files_have_the_mode_that_new_files_have() {
+        let cache = tempfile::tempdir().unwrap();
+        let model = unpack(cache.path()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let usual = cache.path().join("usual");
+        fs::write(&usual, "").unwrap();
+        for file in FILES {
+            assert_eq!(mode(&model.join(file.name)), mode(&usual), "{}", file.name);
+        }
     }
 
     #[test]

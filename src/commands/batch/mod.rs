@@ -36,6 +36,7 @@ use crate::cli::batch::BatchArgs;
 use crate::cli::memory::positive;
 use crate::commands::generate::guard::{self, Inputs};
 use crate::commands::generate::sampling;
+use crate::commands::model_path;
 use crate::commands::running::exposed;
 use crate::commands::running::live::{Live, RunFacts};
 use crate::commands::running::setup::{Setup, SetupArgs, load_resident, size};
@@ -65,6 +66,8 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
     let started = Instant::now();
     let sampling = sampling::settings(&args.sampling, &args.shaping);
     sampling.validate()?;
+    // Before a word is read that may come from a pipe.
+    model_path(args.model.model.as_deref())?;
     let text = read_text(&args.input)?;
     let setup = open(args)?;
     let prompts = prompts(args, &setup, sampling, &text)?;

@@ -20,6 +20,7 @@ use crate::cli::args::{GenerateArgs, GenerationArgs, PromptArgs, SamplingArgs};
 use crate::commands::named_model;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::render;
 use crate::settings::variable;
 use crate::typed;
 pub(crate) use scratch::Scratch;
@@ -132,7 +133,24 @@ pub(crate) fn cache_dir() -> Result<PathBuf, BuiltInError> {
 ///
 /// No place for it, or one that cannot be written.
 pub(crate) fn model_dir() -> Result<PathBuf, BuiltInError> {
-    Ok(k3_demo::unpack(&cache_dir()?)?)
+    model_dir_of(false)
+}
+
+/// The same; a run that is `quiet` waits in silence while another one unpacks.
+///
+/// # Errors
+///
+/// As [`model_dir`].
+pub(crate) fn model_dir_of(quiet: bool) -> Result<PathBuf, BuiltInError> {
+    let cache = cache_dir()?;
+    let on_wait = || {
+        let place = cache.display();
+        let note = format!("{place}: another program unpacks the built-in model; waiting for it");
+        if !quiet {
+            render::report::print_note(&note);
+        }
+    };
+    Ok(k3_demo::unpack_telling(&cache, on_wait)?)
 }
 
 /// A message of `k3 demo`, which has no options for settings, with the variables that it
@@ -162,7 +180,7 @@ pub(crate) fn is_demo(model: &Path) -> bool {
 pub(crate) fn with_defaults(args: &GenerateArgs) -> Result<GenerateArgs, CliError> {
     let mut args = args.clone();
     if named_model(args.model.model.as_deref()).is_none() {
-        args.model.model = Some(model_dir()?);
+        args.model.model = Some(model_dir_of(args.output.quiet)?);
         let given = args.prompt.clone();
         fill(&mut args.prompt, &mut args.generation);
         if args.answer.load_state.is_some() {

@@ -78,7 +78,7 @@ pub(super) struct Row {
 pub(super) fn run(args: &DemoLadderArgs) -> Result<Exit, CliError> {
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
-    let model = demo::model_dir()?;
+    let model = demo::model_dir_of(args.quiet)?;
     let base = base(args, &model)?;
     // What the packed trunk lies in goes when this function returns.
     let cache = demo::cache_dir()?;

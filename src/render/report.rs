@@ -418,13 +418,13 @@ mod tests {
 
     #[test]
     fn what_lies_at_home_is_shown_so() {
-        let home = Some(Path::new("/home/somebody"));
+        let home = Some(Path::new("/people/somebody"));
         let shown = |path: &str| below_home(Path::new(path), home);
         assert_eq!(
-            shown("/home/somebody/.cache/k3/demo-1"),
+            shown("/people/somebody/.cache/k3/demo-1"),
             "~/.cache/k3/demo-1"
         );
-        assert_eq!(shown("/home/somebody-else/k3"), "/home/somebody-else/k3");
+        assert_eq!(shown("/people/somebody-else/k3"), "/people/somebody-else/k3");
         assert_eq!(shown("models/k3"), "models/k3");
         let model = Path::new("/k3");
         for home in [None, Some(Path::new("/")), Some(Path::new(""))] {

@@ -78,7 +78,7 @@ fn a_model_that_is_not_there_is_what_is_refused() {
     }
     let said = refusal(2, &["/nowhere"]);
     assert!(said.contains("/nowhere: no such checkpoint"), "{said}");
-    for args in [&[][..], &["batch", "-", "-"]] {
+    for args in [&[][..], &["batch", "-", "never-made"]] {
         let mut k3 = k3();
         let output = k3.env("K3_MODEL", "/nowhere").args(args).output().unwrap();
         let said = text(&output.stderr);

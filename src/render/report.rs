@@ -424,7 +424,10 @@ mod tests {
             shown("/people/somebody/.cache/k3/demo-1"),
             "~/.cache/k3/demo-1"
         );
-        assert_eq!(shown("/people/somebody-else/k3"), "/people/somebody-else/k3");
+        assert_eq!(
+            shown("/people/somebody-else/k3"),
+            "/people/somebody-else/k3"
+        );
         assert_eq!(shown("models/k3"), "models/k3");
         let model = Path::new("/k3");
         for home in [None, Some(Path::new("/")), Some(Path::new(""))] {

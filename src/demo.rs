@@ -51,12 +51,17 @@ pub(crate) enum BuiltInError {
     #[error(transparent)]
     Unpack(#[from] DemoError),
     /// Neither below the cache nor where temporary files go is there a place.
-    #[error("no place for a packed trunk, which goes afterwards: {first}; {second}")]
+    #[error(
+        "{}: no place for a packed trunk, which goes afterwards: it {unfit}; {cache}",
+        path.display()
+    )]
     Scratch {
-        /// The cache, and what is against it.
-        first: String,
-        /// Where temporary files go, and what is against that.
-        second: String,
+        /// Where temporary files go.
+        path: PathBuf,
+        /// What is against it.
+        unfit: String,
+        /// The cache, and what is against that.
+        cache: String,
     },
     /// Its trunk cannot be packed.
     #[error(transparent)]

@@ -62,8 +62,9 @@ impl Scratch {
                 Ok((scratch, Some(note)))
             }
             Err(unfit) => Err(BuiltInError::Scratch {
-                first,
-                second: format!("{}: {unfit}", temporary.display()),
+                path: temporary.to_owned(),
+                unfit: unfit.to_string(),
+                cache: first,
             }),
         }
     }

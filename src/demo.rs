@@ -5,6 +5,8 @@
 //! here, before anything else looks at it. The report names the directory and
 //! says that it is the built-in model.
 
+mod scratch;
+
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,13 +14,16 @@ use std::path::{Path, PathBuf};
 use k3_config::SETTING_KEYS;
 use k3_demo::DemoError;
 use k3_pack::PackError;
-use tempfile::TempDir;
+use k3_terminal::COLUMNS;
 
 use crate::cli::args::{GenerateArgs, GenerationArgs, PromptArgs, SamplingArgs};
 use crate::commands::named_model;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::render;
 use crate::settings::variable;
+use crate::typed;
+pub(crate) use scratch::Scratch;
 
 /// What is continued when nothing is given.
 pub(crate) const PROMPT: &str = "Fellow citizens of the Senate";
@@ -28,6 +33,11 @@ pub(crate) const GEN_COUNT: u64 = 96;
 pub(crate) const TEMPERATURE: f32 = 0.8;
 /// The same.
 pub(crate) const TOP_P: f64 = 0.95;
+
+const WRITE: &str = "writing to a string cannot fail";
+/// Columns of what is to be typed next, and before it.
+const NEXT_COLUMNS: usize = 22;
+const NEXT_INDENT: usize = 2;
 
 /// Why the built-in model cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +50,18 @@ pub(crate) enum BuiltInError {
     /// It cannot be unpacked.
     #[error(transparent)]
     Unpack(#[from] DemoError),
-    /// Neither below the cache nor where temporary files go can a directory be made.
-    #[error("{}: no place for a packed trunk, which goes afterwards", path.display())]
+    /// Neither below the cache nor where temporary files go is there a place.
+    #[error(
+        "{}: no place for a packed trunk, which goes afterwards: it {unfit}; {cache}",
+        path.display()
+    )]
     Scratch {
-        /// The directory that was tried last.
+        /// Where temporary files go.
         path: PathBuf,
-        /// Why.
-        source: io::Error,
+        /// What is against it.
+        unfit: String,
+        /// The cache, and what is against that.
+        cache: String,
     },
     /// Its trunk cannot be packed.
     #[error(transparent)]
@@ -58,12 +73,9 @@ impl BuiltInError {
     pub(crate) fn way_out(&self) -> Option<&'static str> {
         match self {
             Self::NoCache => Some("set K3_CACHE_DIR to a directory, or name a checkpoint as MODEL"),
-            Self::Unpack(_) => Some(
-                "free some space there, set K3_CACHE_DIR to another directory, or name a \
-                 checkpoint as MODEL",
-            ),
+            Self::Unpack(error) => Some(unpack_way_out(error.io_kind())),
             Self::Scratch { .. } => {
-                Some("set K3_CACHE_DIR or TMPDIR to a directory that can be written")
+                Some("set K3_CACHE_DIR or TMPDIR to a directory that can be written and has room")
             }
             Self::Pack(_) => None,
         }
@@ -76,6 +88,30 @@ impl BuiltInError {
             Self::Unpack(_) | Self::Scratch { .. } => Exit::NotWritable,
             Self::Pack(_) => Exit::Failed,
         }
+    }
+}
+
+/// What helps where the model could not be unpacked for `kind`.
+fn unpack_way_out(kind: io::ErrorKind) -> &'static str {
+    use io::ErrorKind;
+    match kind {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "free some space there, set K3_CACHE_DIR to another directory, or name a checkpoint \
+             as MODEL"
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "that file system is read-only: set K3_CACHE_DIR to a directory on another one, or \
+             name a checkpoint as MODEL"
+        }
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            "a file is where a directory should be: set K3_CACHE_DIR to a directory, or name a \
+             checkpoint as MODEL"
+        }
+        ErrorKind::PermissionDenied => {
+            "you may not write there: set K3_CACHE_DIR to a directory of your own, or name a \
+             checkpoint as MODEL"
+        }
+        _ => "set K3_CACHE_DIR to another directory, or name a checkpoint as MODEL",
     }
 }
 
@@ -102,34 +138,24 @@ pub(crate) fn cache_dir() -> Result<PathBuf, BuiltInError> {
 ///
 /// No place for it, or one that cannot be written.
 pub(crate) fn model_dir() -> Result<PathBuf, BuiltInError> {
-    Ok(k3_demo::unpack(&cache_dir()?)?)
+    model_dir_of(false)
 }
 
-/// A directory that goes when it is dropped: below `cache`, or below `temporary` where
-/// nothing can be written there, and then a sentence that says so.
+/// The same; a run that is `quiet` waits in silence while another one unpacks.
 ///
 /// # Errors
 ///
-/// [`BuiltInError::Scratch`]: neither can be written.
-pub(crate) fn scratch(
-    cache: &Path,
-    temporary: &Path,
-) -> Result<(TempDir, Option<String>), BuiltInError> {
-    let refused = match tempfile::tempdir_in(cache) {
-        Ok(directory) => return Ok((directory, None)),
-        Err(error) => error,
+/// As [`model_dir`].
+pub(crate) fn model_dir_of(quiet: bool) -> Result<PathBuf, BuiltInError> {
+    let cache = cache_dir()?;
+    let on_wait = || {
+        let place = cache.display();
+        let note = format!("{place}: another program unpacks the built-in model; waiting for it");
+        if !quiet {
+            render::report::print_note(&note);
+        }
     };
-    let directory = tempfile::tempdir_in(temporary).map_err(|source| BuiltInError::Scratch {
-        path: temporary.to_owned(),
-        source,
-    })?;
-    let note = format!(
-        "{}: cannot be written ({}), so the packed trunk is made in {} and goes afterwards",
-        cache.display(),
-        refused.kind(),
-        temporary.display()
-    );
-    Ok((directory, Some(note)))
+    Ok(k3_demo::unpack_telling(&cache, on_wait)?)
 }
 
 /// A message of `k3 demo`, which has no options for settings, with the variables that it
@@ -159,7 +185,7 @@ pub(crate) fn is_demo(model: &Path) -> bool {
 pub(crate) fn with_defaults(args: &GenerateArgs) -> Result<GenerateArgs, CliError> {
     let mut args = args.clone();
     if named_model(args.model.model.as_deref()).is_none() {
-        args.model.model = Some(model_dir()?);
+        args.model.model = Some(model_dir_of(args.output.quiet)?);
         let given = args.prompt.clone();
         fill(&mut args.prompt, &mut args.generation);
         if args.answer.load_state.is_some() {
@@ -211,24 +237,41 @@ fn is_open(prompt: &PromptArgs) -> bool {
 
 /// What to do after a first run.
 pub(crate) fn next_steps() -> String {
+    next_steps_of(&typed::this_program())
+}
+
+/// The same, for a program that is started by typing `k3`.
+fn next_steps_of(k3: &str) -> String {
     let steps = [
-        ("k3 demo ladder", "the same text in more and more memory"),
+        ("demo ladder", "the same text in more and more memory"),
         (
-            "k3 --prompt 'It was'",
+            "--prompt 'It was'",
             "another beginning; --seed 2, another end",
         ),
-        ("k3 plan", "what a run reserves and reads, before it does"),
-        ("k3 doctor", "what this machine can do"),
-        (
-            "k3 fetch --help",
-            "Kimi K3 itself, 1.56 TB; then k3 DIRECTORY",
-        ),
+        ("plan", "what a run reserves and reads, before it does"),
+        ("doctor", "what this machine can do"),
+        ("fetch --help", "Kimi K3 itself, 1.56 TB; then k3 DIRECTORY"),
     ];
+    let commands = steps.map(|(arguments, _)| format!("{k3} {arguments}"));
+    let width = commands.iter().map(|one| columns(one)).max().unwrap_or(0);
+    let width = width.max(NEXT_COLUMNS);
+    let is_beside = |what: &str| NEXT_INDENT + width + 1 + what.len() <= COLUMNS;
+    let is_beside = steps.iter().all(|(_, what)| is_beside(what));
     let mut text = String::from("next\n");
-    for (command, what) in steps {
-        writeln!(text, "  {command:<22} {what}").expect("writing to a string cannot fail");
+    for (command, (_, what)) in commands.iter().zip(steps) {
+        if is_beside {
+            let gap = " ".repeat(width - columns(command));
+            writeln!(text, "  {command}{gap} {what}").expect(WRITE);
+        } else {
+            writeln!(text, "  {command}\n      {what}").expect(WRITE);
+        }
     }
     text
+}
+
+/// Columns of a command, whose letters take one each but for rare ones.
+fn columns(command: &str) -> usize {
+    command.chars().count()
 }
 
 #[cfg(test)]
@@ -236,23 +279,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_the_cache_cannot_be_written_a_temporary_directory_serves_and_is_told() {
-        let place = tempfile::tempdir().unwrap();
-        let (kept, note) = scratch(place.path(), Path::new("/nowhere")).unwrap();
-        assert!(kept.path().starts_with(place.path()) && note.is_none());
-        // What is no directory cannot be written even by root.
-        let file = place.path().join("file");
-        std::fs::write(&file, "").unwrap();
-        let temporary = tempfile::tempdir().unwrap();
-        let (kept, note) = scratch(&file, temporary.path()).unwrap();
-        assert!(kept.path().starts_with(temporary.path()));
-        let note = note.unwrap();
-        for path in [&file, temporary.path()] {
-            assert!(note.contains(&path.display().to_string()), "{note}");
+    fn what_is_next_fits_however_the_program_is_called() {
+        for k3 in [
+            "k3",
+            "target/release/k3",
+            "'/a long way/to/target/release/k3'",
+        ] {
+            let text = next_steps_of(k3);
+            assert!(text.contains(&format!("  {k3} demo ladder")), "{text}");
+            assert!(text.lines().all(|line| columns(line) <= COLUMNS), "{text}");
         }
-        let error = scratch(&file, &file).unwrap_err();
-        assert!(error.way_out().unwrap().contains("TMPDIR"), "{error}");
-        assert!(error.to_string().contains(&file.display().to_string()));
+        assert!(next_steps_of("k3").contains("\n  k3 demo ladder         the same"));
+    }
+
+    #[test]
+    fn space_is_to_be_freed_only_where_there_is_none() {
+        for (kind, word) in [
+            (io::ErrorKind::StorageFull, "free some space"),
+            (io::ErrorKind::QuotaExceeded, "free some space"),
+            (io::ErrorKind::ReadOnlyFilesystem, "read-only"),
+            (io::ErrorKind::NotADirectory, "a file is where"),
+            (io::ErrorKind::PermissionDenied, "may not write"),
+            (io::ErrorKind::Other, "another directory"),
+        ] {
+            let said = unpack_way_out(kind);
+            assert!(
+                said.contains(word) && said.contains("K3_CACHE_DIR"),
+                "{said}"
+            );
+            assert_eq!(said.contains("space"), word.contains("space"), "{said}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | [`settings`], [`planning`] | from options, environment and file to a plan |
 //! | [`metrics`] | figures of a run for Prometheus |
 //! | [`process`] | what the kernel says about this process |
+//! | [`typed`] | what a person can type into a shell |
 //! | [`stdout`], [`output_file`], [`interrupt`] | where results go, and how a run stops |
 //!
 //! # Invariants
@@ -36,6 +37,7 @@ mod process;
 mod render;
 mod settings;
 mod stdout;
+mod typed;
 mod vocabulary;
 
 use std::io::Write as _;

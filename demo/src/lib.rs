@@ -22,4 +22,4 @@
 
 mod unpack;
 
-pub use unpack::{DemoError, FILES, File, directory_name, total_bytes, unpack};
+pub use unpack::{DemoError, FILES, File, directory_name, total_bytes, unpack, unpack_telling};

@@ -1,11 +1,13 @@
 //! The files, and where they are written.
 
-use std::fs::{self, File as OpenFile};
+use std::fs::{self, File as OpenFile, Permissions, TryLockError};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tempfile::NamedTempFile;
+use tempfile::Builder;
 
 /// A file of the checkpoint.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +27,10 @@ const PIECE_BYTES: usize = 64 << 10;
 const PARTIAL: &str = ".partial-";
 /// Age from which a half-written file is nobody's any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
+/// Time after which a person wonders.
+const NOTICED: Duration = Duration::from_millis(500);
+/// Time between two looks at a lock.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of the address that name the directory.
 const ADDRESS_BYTES: usize = 8;
 
@@ -42,6 +48,16 @@ pub enum DemoError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl DemoError {
+    /// What kind of thing the system says.
+    #[must_use]
+    pub fn io_kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Unpack { source, .. } => source.kind(),
+        }
+    }
 }
 
 /// Bytes of all files.
@@ -75,6 +91,16 @@ pub fn directory_name() -> String {
 /// [`DemoError::Unpack`] with the file that could not be written. What was
 /// written before it stays and is not written again.
 pub fn unpack(cache: &Path) -> Result<PathBuf, DemoError> {
+    unpack_telling(cache, || {})
+}
+
+/// The same. `on_wait` is called once if another program keeps this one waiting for
+/// longer than a person takes for nothing.
+///
+/// # Errors
+///
+/// As [`unpack`].
+pub fn unpack_telling(cache: &Path, on_wait: impl FnOnce()) -> Result<PathBuf, DemoError> {
     let directory = cache.join(directory_name());
     let is_missing = |file: &&File| !holds(&directory.join(file.name), file.bytes);
     if !FILES.iter().any(|file| is_missing(&file)) {
@@ -87,7 +113,7 @@ pub fn unpack(cache: &Path) -> Result<PathBuf, DemoError> {
         source,
     };
     fs::create_dir_all(&directory).map_err(|source| fail(&directory, source))?;
-    let _alone = lock(cache).map_err(|source| fail(cache, source))?;
+    let _alone = lock(cache, on_wait).map_err(|source| fail(cache, source))?;
     for file in FILES.iter().filter(is_missing) {
         let path = directory.join(file.name);
         write(&path, file.bytes).map_err(|source| fail(&path, source))?;
@@ -97,14 +123,27 @@ pub fn unpack(cache: &Path) -> Result<PathBuf, DemoError> {
 
 /// Waits until no other program unpacks below `cache`, and keeps them waiting
 /// while the file is open.
-fn lock(cache: &Path) -> io::Result<OpenFile> {
+fn lock(cache: &Path, on_wait: impl FnOnce()) -> io::Result<OpenFile> {
     let path = cache.join(format!(".{}.lock", directory_name()));
     let file = OpenFile::options().create(true).append(true).open(path)?;
-    match file.lock() {
-        // A file system without locks: others may write the same at once.
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
-        other => other.map(|()| file),
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            // A file system without locks: others may write the same at once.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                return Ok(file);
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if started.elapsed() < NOTICED => {
+                thread::sleep(LOCK_INTERVAL);
+            }
+            Err(TryLockError::WouldBlock) => break,
+        }
     }
+    on_wait();
+    file.lock()?;
+    Ok(file)
 }
 
 /// Whether the file is there and holds exactly `bytes`.
@@ -131,7 +170,12 @@ fn holds(path: &Path, bytes: &[u8]) -> bool {
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().expect("a file in a directory");
     remove_abandoned(directory);
-    let mut file = NamedTempFile::with_prefix_in(PARTIAL, directory)?;
+    // As others share the cache, what they may read is for the umask to say.
+    let everybody = Permissions::from_mode(0o666);
+    let mut file = Builder::new()
+        .prefix(PARTIAL)
+        .permissions(everybody)
+        .tempfile_in(directory)?;
     file.write_all(bytes)?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
@@ -189,6 +233,38 @@ mod tests {
         unpack(&below).unwrap();
         assert_eq!(fs::read(&first).unwrap(), FILES[0].bytes);
         assert_eq!(node(&second), nodes[1]);
+    }
+
+    #[test]
+    fn whoever_waits_for_another_says_so_and_whoever_does_not_is_silent() {
+        let cache = tempfile::tempdir().unwrap();
+        let first = unpack_telling(cache.path(), || panic!("nobody is there"));
+        let damaged = first.unwrap().join(FILES[0].name);
+        // Complete, it needs no lock.
+        let held = lock(cache.path(), || {}).unwrap();
+        unpack_telling(cache.path(), || panic!("nothing is to be written")).unwrap();
+        fs::remove_file(damaged).unwrap();
+        let mut held = Some(held);
+        let mut said = 0;
+        let on_wait = || {
+            said += 1;
+            held.take();
+        };
+        unpack_telling(cache.path(), on_wait).unwrap();
+        assert_eq!(said, 1);
+    }
+
+    /// Whoever shares the cache reads the model, unless the umask says no.
+    #[test]
+    fn files_have_the_mode_that_new_files_have() {
+        let cache = tempfile::tempdir().unwrap();
+        let model = unpack(cache.path()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let usual = cache.path().join("usual");
+        fs::write(&usual, "").unwrap();
+        for file in FILES {
+            assert_eq!(mode(&model.join(file.name)), mode(&usual), "{}", file.name);
+        }
     }
 
     #[test]

@@ -7,8 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser};
-use k3_config::{Gigabytes, ThreadPins};
-use k3_kernels::Isa;
+use k3_config::{Gigabytes, IsaChoice, ThreadPins};
 use k3_models::kimi_k3::AttentionForm;
 
 use super::commands::Command;
@@ -314,11 +313,12 @@ pub(crate) struct ExecutionArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
 
-    /// scalar, avx2 or avx512 [default: the best here]
+    /// auto, scalar, avx2 or avx512 [default: auto]
     ///
-    /// Instruction set of the kernels. The results are the same bits with each.
-    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
-    pub isa: Option<Isa>,
+    /// Instruction set of the kernels; `auto` is the best here. The results are the
+    /// same bits with each.
+    #[arg(long, value_name = "ISA", value_parser = values::IsaChoiceParser, hide_possible_values = true)]
+    pub isa: Option<IsaChoice>,
 
     /// Attention: latent or expanded [default: latent]
     ///

@@ -28,6 +28,9 @@ One sweep reads the trunk once for all prompts that run together, and each
 expert once for all that picked it. What a line gets is what it would get alone:
 OUTPUT is the same bytes in every budget and with any number of sequences.
 
+Nothing is filled in for the built-in model: where neither line nor option says
+otherwise, its answers are the likeliest tokens, as those of any MODEL are.
+
 A run that ends early, however that was, leaves what is finished; the same
 command goes on from there. Answers that wait for those before them are kept in
 OUTPUT.pending until their turn comes.";

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::builder::StyledStr;
 use clap::{Arg, Args, Subcommand};
 use k3_benchmarks::kernels::Group;
-use k3_config::{Bytes, CachePolicy, EngineChoice};
+use k3_config::{Bytes, CachePolicy, EngineChoice, IsaChoice};
 use k3_kernels::Isa;
 
 use super::args::{POSITIONS_MAX, PlacementArgs, THREADS_MAX};
@@ -103,9 +103,9 @@ pub(crate) struct MeasuredArgs {
     #[arg(long, value_name = "N", value_parser = values::count(1, THREADS_MAX), allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
-    /// scalar, avx2 or avx512 [default: the best here]
-    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
-    pub isa: Option<Isa>,
+    /// auto, scalar, avx2 or avx512 [default: auto]
+    #[arg(long, value_name = "ISA", value_parser = values::IsaChoiceParser, hide_possible_values = true)]
+    pub isa: Option<IsaChoice>,
 
     /// Which processors they run on.
     #[command(flatten)]
@@ -124,11 +124,11 @@ pub(crate) struct StreamedArgs {
     pub memory: MemoryArgs,
 
     /// Which experts stay in memory [default: deep-layers]
-    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<CachePolicy>(CachePolicy::NAMES), hide_possible_values = true, help_heading = "Memory and reading")]
     pub policy: Option<CachePolicy>,
 
     /// Reader: auto, uring or pread [default: auto]
-    #[arg(long, value_name = "NAME", help_heading = "Memory and reading")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<EngineChoice>(EngineChoice::NAMES), hide_possible_values = true, help_heading = "Memory and reading")]
     pub engine: Option<EngineChoice>,
 }
 
@@ -317,9 +317,9 @@ pub(crate) struct ExpertsArgs {
         default_value_t = 0.25, hide_default_value = true, allow_negative_numbers = true)]
     pub seconds: f64,
 
-    /// scalar, avx2 or avx512: whose product is timed [default: the best here]
-    #[arg(long, value_name = "ISA", value_parser = values::IsaParser, hide_possible_values = true)]
-    pub isa: Option<Isa>,
+    /// auto, scalar, avx2 or avx512: whose product is timed [default: auto]
+    #[arg(long, value_name = "ISA", value_parser = values::IsaChoiceParser, hide_possible_values = true)]
+    pub isa: Option<IsaChoice>,
 
     /// Where the result goes.
     #[command(flatten)]
@@ -340,7 +340,7 @@ pub(crate) struct DiskArgs {
     /// Reader: auto, uring or pread [default: auto]
     ///
     /// The reader that is compared with the best. The sweep measures both kinds.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<EngineChoice>(EngineChoice::NAMES), hide_possible_values = true)]
     pub engine: Option<EngineChoice>,
 
     /// Pairs of the best and the reader [default: 9]

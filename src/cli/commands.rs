@@ -269,11 +269,11 @@ pub(crate) struct PlanArgs {
     pub disk_gbps: Option<f64>,
 
     /// Which experts stay in memory [default: deep-layers]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<CachePolicy>(CachePolicy::NAMES), hide_possible_values = true)]
     pub policy: Option<CachePolicy>,
 
     /// Reader: auto, uring or pread [default: auto]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<EngineChoice>(EngineChoice::NAMES), hide_possible_values = true)]
     pub engine: Option<EngineChoice>,
 
     /// As in a run; a plan measures no disk
@@ -319,7 +319,7 @@ pub(crate) struct DoctorArgs {
     pub threads: Option<u64>,
 
     /// Reader to measure with: auto, uring or pread [default: auto]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<EngineChoice>(EngineChoice::NAMES), hide_possible_values = true)]
     pub engine: Option<EngineChoice>,
 
     /// Settings file [env: K3_SETTINGS]

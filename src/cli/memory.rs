@@ -28,7 +28,7 @@ pub(crate) struct MemoryArgs {
     /// amount (--chunk) follows. Beside --memory it has no effect, and a note
     /// says so. Either as an option overrides both as variables, and those as
     /// variables override both in the settings file.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<Preset>(Preset::NAMES), hide_possible_values = true)]
     pub preset: Option<Preset>,
 
     /// Pinned trunk, in 10^9 bytes [default: what fits]
@@ -66,7 +66,7 @@ pub(crate) struct MemoryArgs {
     ///
     /// Which part of the trunk stays in memory when not all of it fits: blocks
     /// spread evenly over the layers, or the first ones.
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", value_parser = values::named::<Pins>(Pins::NAMES), hide_possible_values = true)]
     pub pins: Option<Pins>,
 
     /// Largest piece of a matrix [default: 4 MiB]
@@ -111,14 +111,14 @@ pub(crate) struct ReadingArgs {
     ///
     /// deep-layers, lru or decayed-frequency. `k3 replay` compares them on a
     /// trace.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<CachePolicy>(CachePolicy::NAMES), hide_possible_values = true)]
     pub policy: Option<CachePolicy>,
 
     /// Reader: auto, uring or pread [default: auto]
     ///
     /// Where io_uring is forbidden, pread threads take its place and the report
     /// says so.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::named::<EngineChoice>(EngineChoice::NAMES), hide_possible_values = true)]
     pub engine: Option<EngineChoice>,
 
     /// What the disk reads, in 10^9 bytes per second

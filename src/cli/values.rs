@@ -1,12 +1,15 @@
 //! Values of options that need more than `FromStr`.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::builder::{PathBufValueParser, PossibleValue, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{
+    PathBufValueParser, PossibleValue, RangedU64ValueParser, StringValueParser, TypedValueParser,
+};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use k3_config::Bytes;
+use k3_config::{Bytes, IsaChoice};
 use k3_kernels::Isa;
 use k3_models::kimi_k3::AttentionForm;
 
@@ -50,6 +53,51 @@ impl TypedValueParser for IsaParser {
     }
 }
 
+/// The same, or `auto`: the best of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IsaChoiceParser;
+
+impl TypedValueParser for IsaChoiceParser {
+    type Value = IsaChoice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<IsaChoice, clap::Error> {
+        let text = value.to_string_lossy();
+        let isa = text.parse::<Isa>().ok().filter(|isa| isa.is_available());
+        match isa {
+            Some(isa) => Ok(isa_choice(isa)),
+            None if text == AUTO => Ok(IsaChoice::Auto),
+            None => {
+                let names = available_isas().map(Isa::name);
+                let names = [AUTO].into_iter().chain(names).map(str::to_owned);
+                Err(invalid(command, arg, &text, names.collect()))
+            }
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = Isa::ALL.into_iter().map(Isa::name);
+        Some(Box::new(
+            [AUTO].into_iter().chain(names).map(PossibleValue::new),
+        ))
+    }
+}
+
+/// The best instruction set here.
+const AUTO: &str = "auto";
+
+fn isa_choice(isa: Isa) -> IsaChoice {
+    match isa {
+        Isa::Scalar => IsaChoice::Scalar,
+        Isa::Avx2 => IsaChoice::Avx2,
+        Isa::Avx512 => IsaChoice::Avx512,
+    }
+}
+
 /// The name of a form of attention.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttentionParser;
@@ -80,6 +128,41 @@ impl TypedValueParser for AttentionParser {
                 .into_iter()
                 .map(|form| PossibleValue::new(form.name())),
         ))
+    }
+}
+
+/// One of `names`, which [`FromStr`] knows, so that shells can offer them.
+pub(crate) fn named<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    Named {
+        parser: StringValueParser::new().try_map(|text| text.parse::<T>()),
+        names,
+    }
+}
+
+/// A parser, and what may be offered.
+#[derive(Debug, Clone)]
+struct Named<P> {
+    parser: P,
+    names: &'static [&'static str],
+}
+
+impl<P: TypedValueParser> TypedValueParser for Named<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, clap::Error> {
+        self.parser.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.names.iter().map(PossibleValue::new)))
     }
 }
 

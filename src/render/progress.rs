@@ -35,11 +35,12 @@ impl Runs {
             let whole = Duration::from_secs_f64(seconds.max(0.0));
             format!(", all done in {}", HumanDuration(whole))
         });
-        let bar = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{msg}, {elapsed}{prefix}");
-        bar.set_style(style.expect("the template is fixed"));
-        bar.set_prefix(eta);
-        bar.set_message(what.to_owned());
+        // All at once: each later change would be painted, what is missing left out.
+        let bar = ProgressBar::new_spinner()
+            .with_style(style.expect("the template is fixed"))
+            .with_prefix(eta)
+            .with_message(what.to_owned());
         bar.enable_steady_tick(TICK);
         self.bar = Some(bar);
     }

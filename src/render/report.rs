@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use k3_config::Bytes;
 use k3_runtime::RunReport;
@@ -13,6 +14,7 @@ use k3_terminal::{Stream, fitting, wrap};
 
 use super::style::Style;
 use super::{escape, short_bytes, short_rate, sweeps, table};
+use crate::settings::variable;
 
 /// Hex digits of the identity that are shown.
 const IDENTITY_DIGITS: usize = 12;
@@ -78,7 +80,7 @@ fn render(report: &RunReport, style: Style) -> String {
     facts.extend(report.loaded_state.as_ref().map(loaded));
     facts.extend(report.saved_state.as_ref().map(saved));
     let mut text = String::from("\n");
-    text.push_str(&table::facts(&facts));
+    text.push_str(&table::fitting_facts(&facts));
     let skipped = report.counts.nan_scale_groups;
     if skipped > 0 {
         let _ = writeln!(
@@ -158,7 +160,18 @@ fn model(report: &RunReport) -> String {
     } else {
         format!("{} of {} layers", model.layers, model.layers_total)
     };
-    format!("{} ({layers}, identity {digits})", model.path)
+    let home = variable("HOME").map(PathBuf::from);
+    let path = below_home(Path::new(&model.path), home.as_deref());
+    format!("{path} ({layers}, identity {digits})")
+}
+
+/// `path` as a shell may be given it: what lies in `home` begins with a tilde.
+fn below_home(path: &Path, home: Option<&Path>) -> String {
+    let home = home.filter(|home| home.components().count() > 1);
+    match home.and_then(|home| path.strip_prefix(home).ok()) {
+        Some(below) => Path::new("~").join(below).display().to_string(),
+        None => path.display().to_string(),
+    }
 }
 
 fn numerics(report: &RunReport) -> String {
@@ -327,11 +340,18 @@ fn prompt(report: &RunReport) -> String {
         let done = report.counts.positions;
         return format!("{}, of which {done} were read", counted(count, "token"));
     }
+    // What was taken up took no time, and says nothing about the rate.
+    let reused = usize::try_from(report.counts.reused_positions).unwrap_or(count);
+    let reused = reused.min(count);
+    let taken = match reused {
+        0 => String::new(),
+        _ => format!(", {reused} of them reused,"),
+    };
     format!(
-        "{} in {}{}",
+        "{}{taken} in {}{}",
         counted(count, "token"),
         seconds(spent),
-        rate(count, spent)
+        rate(count - reused, spent)
     )
 }
 
@@ -395,6 +415,25 @@ fn rate(tokens: usize, seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_at_home_is_shown_so() {
+        let home = Some(Path::new("/people/somebody"));
+        let shown = |path: &str| below_home(Path::new(path), home);
+        assert_eq!(
+            shown("/people/somebody/.cache/k3/demo-1"),
+            "~/.cache/k3/demo-1"
+        );
+        assert_eq!(
+            shown("/people/somebody-else/k3"),
+            "/people/somebody-else/k3"
+        );
+        assert_eq!(shown("models/k3"), "models/k3");
+        let model = Path::new("/k3");
+        for home in [None, Some(Path::new("/")), Some(Path::new(""))] {
+            assert_eq!(below_home(model, home), "/k3");
+        }
+    }
 
     #[test]
     fn rates_and_seconds_keep_their_digits() {

@@ -19,11 +19,10 @@ impl Style {
     /// and the terminal can do it.
     pub(crate) fn detect() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         let terminal = stderr_is_terminal();
         Self {
             terminal,
-            coloured: terminal && !set("NO_COLOR") && !dumb,
+            coloured: terminal && !set("NO_COLOR") && !k3_terminal::is_dumb(),
         }
     }
 

@@ -2,8 +2,12 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use k3_terminal::{COLUMNS, wrap};
 
 use super::escape;
+
+/// Columns between a name and its value.
+const GAP_COLUMNS: usize = 2;
 
 /// Names and values, one pair a line, values aligned.
 pub(crate) fn facts(rows: &[(&str, String)]) -> String {
@@ -13,6 +17,21 @@ pub(crate) fn facts(rows: &[(&str, String)]) -> String {
         table.add_row([(*name).to_owned(), escape::line(value)]);
     }
     finish(&mut table)
+}
+
+/// As [`facts`], in lines of at most [`COLUMNS`]: values go on below where they begin.
+pub(crate) fn fitting_facts(rows: &[(&str, String)]) -> String {
+    let names = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let room = COLUMNS.saturating_sub(names + GAP_COLUMNS);
+    let mut broken = Vec::new();
+    for (name, value) in rows {
+        // It gives all lines but the first an indent.
+        let wrapped = wrap(&escape::line(value), room);
+        let lines = wrapped.lines().map(|line| line.trim_start().to_owned());
+        let names = std::iter::once(*name).chain(std::iter::repeat(""));
+        broken.extend(names.zip(lines));
+    }
+    facts(&broken)
 }
 
 /// Columns of numbers under a header, aligned to the right.
@@ -58,6 +77,29 @@ mod tests {
     fn facts_are_aligned_without_trailing_blanks() {
         let text = facts(&[("a", "1".to_owned()), ("longer", "two words".to_owned())]);
         assert_eq!(text, "a       1\nlonger  two words\n");
+    }
+
+    #[test]
+    fn long_values_go_on_below_where_they_begin() {
+        let words = "word ".repeat(30);
+        let path = "x".repeat(100);
+        let rows = [
+            ("short", "one".to_owned()),
+            ("words", words.trim_end().to_owned()),
+            ("path", format!("{path} (and more)")),
+        ];
+        let text = fitting_facts(&rows);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "short  one");
+        assert!(lines[1].starts_with("words  word word"), "{text}");
+        assert!(lines[2].starts_with("       word"), "{text}");
+        assert!(
+            text.contains(&format!("\npath   {path}\n       (and more)\n")),
+            "{text}"
+        );
+        let long = lines.iter().filter(|line| line.len() > COLUMNS);
+        assert_eq!(long.count(), 1, "the word that cannot be broken: {text}");
+        assert_eq!(fitting_facts(&rows[..1]), facts(&rows[..1]));
     }
 
     #[test]

@@ -9,7 +9,8 @@ const TAB_COLUMNS: usize = 8;
 ///
 /// Each piece is shown at once, for a person waits seconds for it. A word that turns
 /// out not to fit is taken back from the end of its line and begun again on the next
-/// one. The last column stays free: what terminals do behind it differs.
+/// one, so is the blank before it; a blank is written with the word that comes behind it.
+/// No line ends with one. The last column stays free: what terminals do behind it differs.
 #[derive(Debug, Default)]
 pub struct Flow {
     /// Columns taken on this line.
@@ -18,6 +19,14 @@ pub struct Flow {
     word: String,
     /// Columns of it.
     word_columns: usize,
+    /// Blanks that are not written yet.
+    blanks: String,
+    /// Columns of them.
+    blank_columns: usize,
+    /// Those that were written before the word.
+    before: String,
+    /// Columns of them.
+    before_columns: usize,
     /// Whether this line goes on from the last one and has nothing yet.
     is_wrapped: bool,
 }
@@ -28,6 +37,8 @@ impl Flow {
     pub fn behind(shown: &str, columns: usize) -> Self {
         let mut flow = Self::default();
         let _ = flow.push(shown, columns);
+        flow.column += std::mem::take(&mut flow.blank_columns);
+        flow.blanks.clear();
         // Somebody else wrote it: it is not taken back.
         flow.end_word();
         flow
@@ -41,32 +52,28 @@ impl Flow {
         let mut out = String::with_capacity(piece.len());
         for c in piece.chars() {
             match c {
+                // Blanks before it are seen by nobody.
                 '\n' | '\r' => {
                     out.push(c);
                     *self = Self::default();
                 }
-                ' ' | '\t' => self.blank(c, room, &mut out),
+                ' ' | '\t' => self.blank(c),
                 _ => self.visible(c, room, &mut out),
             }
         }
         out
     }
 
-    fn blank(&mut self, c: char, room: usize, out: &mut String) {
+    fn blank(&mut self, c: char) {
         self.end_word();
         if self.is_wrapped {
             return;
         }
-        let width = match c {
-            '\t' => TAB_COLUMNS - self.column % TAB_COLUMNS,
+        self.blanks.push(c);
+        self.blank_columns += match c {
+            '\t' => TAB_COLUMNS - (self.column + self.blank_columns) % TAB_COLUMNS,
             _ => 1,
         };
-        if self.column + width > room {
-            self.next_line(out);
-        } else {
-            out.push(c);
-            self.column += width;
-        }
     }
 
     fn visible(&mut self, c: char, room: usize, out: &mut String) {
@@ -76,22 +83,30 @@ impl Flow {
         if is_word {
             self.end_word();
         }
-        if self.column + width > room {
+        if self.column + self.blank_columns + width > room {
             let word = std::mem::take(&mut self.word);
             let columns = std::mem::take(&mut self.word_columns);
+            let taken_back = std::mem::take(&mut self.before) + &word;
+            let columns_back = self.before_columns + columns;
             // A word that began the line breaks, and one from when it was longer.
             let moves = columns > 0 && columns < self.column && self.column <= room;
-            if moves && out.ends_with(&word) {
-                out.truncate(out.len() - word.len());
+            if moves && out.ends_with(&taken_back) {
+                out.truncate(out.len() - taken_back.len());
             } else if moves {
                 // To the left, and from there on nothing.
-                out.push_str(&format!("\u{1b}[{columns}D\u{1b}[K"));
+                out.push_str(&format!("\u{1b}[{columns_back}D\u{1b}[K"));
             }
             self.next_line(out);
             if moves {
                 out.push_str(&word);
                 (self.word, self.word_columns, self.column) = (word, columns, columns);
             }
+        }
+        if !self.blanks.is_empty() {
+            out.push_str(&self.blanks);
+            self.column += self.blank_columns;
+            self.before = std::mem::take(&mut self.blanks);
+            self.before_columns = std::mem::take(&mut self.blank_columns);
         }
         out.push(c);
         self.column += width;
@@ -114,6 +129,8 @@ impl Flow {
     fn end_word(&mut self) {
         self.word.clear();
         self.word_columns = 0;
+        self.before.clear();
+        self.before_columns = 0;
     }
 }
 
@@ -136,13 +153,23 @@ mod tests {
                     // By columns.
                     let mut left: usize = count;
                     while left > 0 {
-                        left -= line.pop().unwrap().width().unwrap_or(0);
+                        left -= match line.pop().unwrap() {
+                            '\t' => TAB_COLUMNS - columns_of(line) % TAB_COLUMNS,
+                            c => c.width().unwrap_or(0),
+                        };
                     }
                 }
                 c => line.push(c),
             }
         }
         lines
+    }
+
+    fn columns_of(line: &str) -> usize {
+        line.chars().fold(0, |column, c| match c {
+            '\t' => column + TAB_COLUMNS - column % TAB_COLUMNS,
+            c => column + c.width().unwrap_or(0),
+        })
     }
 
     fn shown(pieces: &[&str], columns: usize) -> Vec<String> {
@@ -157,7 +184,7 @@ mod tests {
     #[test]
     fn words_stay_whole_however_they_arrive() {
         let text = "Fellow citizens of the Senate and of the House of Representatives";
-        let expected = ["Fellow citizens of ", "the Senate and of ", "the House of "];
+        let expected = ["Fellow citizens of", "the Senate and of", "the House of"];
         let whole = shown(&[text], 20);
         assert_eq!(whole[..3], expected);
         assert_eq!(whole[3], "Representatives");
@@ -174,8 +201,17 @@ mod tests {
     #[test]
     fn what_fits_is_written_as_it_is() {
         let mut flow = Flow::default();
-        for piece in ["It ", "was", " a\n", "\n  dark", "\tnight", ""] {
-            assert_eq!(flow.push(piece, 80), piece);
+        for (piece, written) in [
+            ("It ", "It"),
+            ("was", " was"),
+            (" a\n", " a\n"),
+            ("\n  dark", "\n  dark"),
+            ("\tnight", "\tnight"),
+            ("", ""),
+            ("  ", ""),
+            (" and", "   and"),
+        ] {
+            assert_eq!(flow.push(piece, 80), written);
         }
     }
 
@@ -189,7 +225,7 @@ mod tests {
         // It is begun on a line of its own, and then breaks.
         assert_eq!(
             shown(&["ab ", &long], 11)[..2],
-            ["ab ".to_owned(), "x".repeat(10)]
+            ["ab".to_owned(), "x".repeat(10)]
         );
     }
 
@@ -216,7 +252,38 @@ mod tests {
         );
         assert_eq!(shown(&["ab 👍👍👍"], 8), ["ab 👍👍", "👍"]);
         // Not broken: the blank that binds.
-        assert_eq!(shown(&["ab 12\u{a0}km"], 8), ["ab ", "12\u{a0}km"]);
+        assert_eq!(shown(&["ab 12\u{a0}km"], 8), ["ab", "12\u{a0}km"]);
+    }
+
+    #[test]
+    fn no_line_ends_with_a_blank_and_none_is_lost_within_one() {
+        let text = "Four score  and\tseven years   ago  our fathers \n  brought forth, ";
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for columns in 4..30 {
+            for size in 1..9 {
+                let pieces: Vec<&str> = text
+                    .as_bytes()
+                    .chunks(size)
+                    .map(|piece| std::str::from_utf8(piece).unwrap())
+                    .collect();
+                let lines = shown(&pieces, columns);
+                for line in &lines {
+                    assert_eq!(line.trim_end(), line, "{columns} {size}: {lines:?}");
+                }
+                if columns > 10 {
+                    let all = lines.join(" ");
+                    let all: Vec<&str> = all.split_whitespace().collect();
+                    assert_eq!(all, words, "{columns} {size}: {lines:?}");
+                }
+            }
+        }
+        let wide = shown(&[text], 80);
+        assert_eq!(wide[0], "Four score  and\tseven years   ago  our fathers");
+        assert_eq!(wide[1], "  brought forth,");
+        // The blank that somebody else has written takes its column.
+        let mut flow = Flow::behind("Fellow ", 12);
+        assert_eq!(flow.push("cits", 12), "cits");
+        assert_eq!(flow.push("!", 12), "\u{1b}[4D\u{1b}[K\ncits!");
     }
 
     #[test]
@@ -225,7 +292,7 @@ mod tests {
         let mut written = flow.push("It was a dark night ", 80);
         // Narrower than what the line has already: on with the next one.
         written.push_str(&flow.push("and stormy", 12));
-        assert_eq!(screen(&written), ["It was a dark night ", "and stormy"]);
+        assert_eq!(screen(&written), ["It was a dark night", "and stormy"]);
         written.push_str(&flow.push(" and cold", 40));
         assert_eq!(screen(&written)[1], "and stormy and cold");
         // A word that the narrower terminal cannot hold.

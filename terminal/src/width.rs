@@ -1,5 +1,6 @@
 //! How wide the terminal is.
 
+use std::ffi::OsStr;
 use std::io::{IsTerminal as _, stderr, stdout};
 
 /// Columns of text for people where nothing says otherwise, and at most.
@@ -28,7 +29,11 @@ pub fn is_terminal(stream: Stream) -> bool {
 /// Whether the terminal knows no sequences that move its cursor.
 #[must_use]
 pub fn is_dumb() -> bool {
-    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+    is_dumb_name(std::env::var_os("TERM").as_deref())
+}
+
+fn is_dumb_name(term: Option<&OsStr>) -> bool {
+    term.is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
 /// Columns of the terminal that `stream` is, as it is at this moment; `None` for what
@@ -48,4 +53,21 @@ pub fn columns(stream: Stream) -> Option<usize> {
 #[must_use]
 pub fn fitting(stream: Stream) -> usize {
     columns(stream).map_or(COLUMNS, |columns| columns.min(COLUMNS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_nothing_is_known_of_is_dumb() {
+        for (name, dumb) in [
+            (None, true),
+            (Some(""), true),
+            (Some("dumb"), true),
+            (Some("xterm"), false),
+        ] {
+            assert_eq!(is_dumb_name(name.map(OsStr::new)), dumb, "{name:?}");
+        }
+    }
 }

@@ -4,8 +4,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 /// Breaks lines longer than `columns` between words, where a terminal would break
 /// inside them. What goes on in the next line has the line's indent, at least two
-/// columns. A word that is longer than a line stays whole. Escape sequences count as
-/// columns; they only make a line shorter.
+/// columns. A word that is longer than a line stays whole. Escape sequences take no
+/// columns.
 #[must_use]
 pub fn wrap(text: &str, columns: usize) -> String {
     let mut wrapped = String::new();
@@ -13,19 +13,31 @@ pub fn wrap(text: &str, columns: usize) -> String {
         let indent = (line.len() - line.trim_start().len()).max(2);
         let mut column = 0;
         for word in line.split_inclusive(' ') {
-            if column > indent && column + word.trim_end().width() > columns {
+            if column > indent && column + shown_width(word.trim_end()) > columns {
                 wrapped.truncate(wrapped.trim_end().len());
                 wrapped.push('\n');
                 wrapped.push_str(&" ".repeat(indent));
                 column = indent;
             }
             wrapped.push_str(word);
-            column += word.width();
+            column += shown_width(word);
         }
         wrapped.truncate(wrapped.trim_end_matches(' ').len());
         wrapped.push('\n');
     }
     wrapped
+}
+
+/// Columns of `word` without the sequences that colour it: ESC, a bracket, parameters
+/// and a letter.
+fn shown_width(word: &str) -> usize {
+    let mut parts = word.split("\u{1b}[");
+    let first = parts.next().map_or(0, |text| text.width());
+    let shown = |part: &str| {
+        let end = part.find(|c| ('@'..='~').contains(&c));
+        end.map_or(0, |end| part[end + 1..].width())
+    };
+    first + parts.map(shown).sum::<usize>()
 }
 
 /// Breaks the lines of a text that has no indent.
@@ -68,6 +80,27 @@ mod tests {
         let text = fold(&format!("a {word} b"), COLUMNS);
         assert_eq!(text, format!("a\n{word}\nb\n"));
         assert_eq!(fold("漢字 漢字", 8), "漢字\n漢字\n", "two columns each");
+    }
+
+    /// A text in colour has the lines that it has without.
+    #[test]
+    fn colours_take_no_columns() {
+        let plain = format!("note: {}", "word ".repeat(40));
+        for (on, off) in [
+            ("\u{1b}[1;36m", "\u{1b}[0m"),
+            ("\u{1b}[38;5;208m", "\u{1b}[m"),
+        ] {
+            for coloured in ["note:", "word"] {
+                let in_colour =
+                    |text: &str| text.replace(coloured, &format!("{on}{coloured}{off}"));
+                for columns in [20, 24, 43, COLUMNS] {
+                    let wrapped = wrap(&in_colour(&plain), columns);
+                    assert_eq!(wrapped, in_colour(&wrap(&plain, columns)), "{columns}");
+                }
+            }
+        }
+        assert_eq!(shown_width("a\u{1b}[1mb\u{1b}[0mc"), 3);
+        assert_eq!(shown_width("\u{1b}[1"), 0);
     }
 
     #[test]

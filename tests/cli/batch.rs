@@ -64,6 +64,23 @@ fn lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
+/// One of a thing is told as one, and rates have the digits that they are worth.
+#[test]
+fn the_report_counts_as_people_do() {
+    let one = Case::new("{\"prompt\": \"And\", \"gen\": 1}\n");
+    let (_, said) = one.run("out", &["--sequences", "1", "--no-disk-probe"]);
+    for part in ["1 token after", "in 1 sweep, 1 prompt at a time"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let several = Case::new(PROMPTS);
+    let (_, said) = several.run("out", &["--sequences", "2", "--no-disk-probe"]);
+    assert!(said.contains(" sweeps, 2 prompts at a time"), "{said}");
+    let (before, _) = said.split_once(" tokens a second").expect("a rate");
+    let rate = before.rsplit(' ').next().unwrap();
+    let (whole, digits) = rate.split_once('.').unwrap();
+    assert_eq!(digits.len(), if whole.len() > 1 { 1 } else { 3 }, "{said}");
+}
+
 #[test]
 fn answers_are_the_same_bytes_whatever_runs_together() {
     let case = Case::new(PROMPTS);

@@ -33,6 +33,36 @@ fn path(dir: &Path, name: &str) -> String {
     dir.join(name).display().to_string()
 }
 
+/// What was taken up is told, and is no part of what was computed in that time.
+#[test]
+fn the_rate_of_a_prompt_leaves_out_what_was_taken_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = path(dir.path(), "talk.k3state");
+    let said = |args: &[&str]| String::from_utf8(run(args).stderr).unwrap();
+    let prompt_line = |said: &str| {
+        let line = said.lines().find(|line| line.starts_with("prompt "));
+        line.unwrap().to_owned()
+    };
+    let first = ["--prompt", PROMPT, "--gen", "9", "--save-state", &state];
+    let first = prompt_line(&said(&first));
+    assert!(!first.contains("reused"), "{first}");
+    let next = said(&["--load-state", &state, "--gen", "2", "--prompt", " and"]);
+    let next = prompt_line(&next);
+    let words: Vec<_> = next.split([' ', ',', '(']).collect();
+    let number = |at: usize| words[at].parse::<f64>().unwrap();
+    let after = |word| words.iter().position(|one| *one == word).unwrap() + 1;
+    let tokens = number(words.iter().position(|one| *one == "tokens").unwrap() - 1);
+    let reused = number(words.iter().position(|one| *one == "of").unwrap() - 1);
+    assert!(reused > 8.0 && reused < tokens, "{next}");
+    let seconds = number(after("in"));
+    let rate = words.iter().position(|one| one.starts_with("tokens/s"));
+    let rate = number(rate.unwrap() - 1);
+    // To the digits that are shown.
+    let computed = rate * seconds;
+    let expected = tokens - reused;
+    assert!((computed / expected - 1.0).abs() < 0.5, "{next}");
+}
+
 #[test]
 fn going_on_is_one_long_run() {
     let dir = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{ISAS, fixture, json, k3, program, refusal, stdout_of};
+use crate::common::{ISAS, fixture, in_clean_environment, json, k3, program, refusal, stdout_of};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -34,6 +34,7 @@ fn alone_it_writes_a_text_reports_and_says_what_is_next() {
         &*cache.path().display().to_string(),
         "96 tokens",
         "k3 demo ladder",
+        "k3 doctor",
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
@@ -45,6 +46,45 @@ fn alone_it_writes_a_text_reports_and_says_what_is_next() {
     assert!(quiet.stderr.is_empty(), "{}", text(&quiet.stderr));
     let other = stdout_of(&["--seed", "1", "--quiet"]);
     assert_ne!(other, output.stdout);
+}
+
+/// The text has begun only when there is some.
+#[test]
+fn a_first_run_that_is_refused_says_nothing_else() {
+    for args in [&["--memory", "1M"][..], &["--slots", "1"]] {
+        // Checks that standard error begins with the error.
+        let said = refusal(2, args);
+        assert!(!said.contains("Fellow"), "{said}");
+    }
+    let nothing = k3().args(["--gen", "0"]).output().unwrap();
+    assert!(!text(&nothing.stderr).contains("Fellow"));
+    // Several answers have it only where they are read.
+    let several = k3().args(["--choices", "2", "--gen", "2"]).output();
+    assert!(!text(&several.unwrap().stderr).contains("Fellow"));
+}
+
+/// What is wrong with MODEL is said before anything that only another MODEL would need.
+#[test]
+fn a_model_that_is_not_there_is_what_is_refused() {
+    for (args, command) in [
+        (&["laddr"][..], "ladder"),
+        (&["btach", "--gen", "3"], "batch"),
+        (&["docter", "--prompt", "x"], "doctor"),
+    ] {
+        let said = refusal(2, args);
+        let hint = format!("did you mean the command `{command}`?");
+        assert!(said.contains("no such checkpoint directory"), "{said}");
+        assert!(said.contains(&hint), "{said}");
+    }
+    let said = refusal(2, &["/nowhere"]);
+    assert!(said.contains("/nowhere: no such checkpoint"), "{said}");
+    for args in [&[][..], &["batch", "-", "never-made"]] {
+        let mut k3 = k3();
+        let output = k3.env("K3_MODEL", "/nowhere").args(args).output().unwrap();
+        let said = text(&output.stderr);
+        let want = "/nowhere: no such checkpoint directory (K3_MODEL)";
+        assert!(said.contains(want), "{args:?}: {said}");
+    }
 }
 
 #[test]
@@ -65,6 +105,51 @@ fn what_is_given_is_not_filled_in() {
     assert!(said.contains("no prompt"), "{said}");
     let output = k3().env("K3_MODEL", &tiny).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// The commands that are to be typed next are found by the shell that they are typed in.
+#[test]
+fn what_is_next_works_as_typed() {
+    let next = |mut k3: std::process::Command| {
+        let output = k3.args(["--gen", "1"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let (_, next) = said.split_once("\nnext\n").expect("what is next");
+        assert!(next.lines().all(|line| line.len() <= 80), "{next}");
+        let first = next.lines().find(|line| line.contains("demo ladder"));
+        let (command, _) = first.unwrap().split_once(" demo ladder").unwrap();
+        command.trim_start().to_owned()
+    };
+    let place = tempfile::tempdir().unwrap();
+    let bin = place.path().join("a bin");
+    fs::create_dir(&bin).unwrap();
+    let own = bin.join("k3");
+    fs::copy(program().get_program(), &own).unwrap();
+    let started = |path: &str, from: &std::path::Path| {
+        let mut k3 = in_clean_environment(std::process::Command::new(&own));
+        k3.env("PATH", path).current_dir(from);
+        k3
+    };
+    let path = bin.display().to_string();
+    assert_eq!(next(started(&path, place.path())), "k3");
+    assert_eq!(next(started("/nowhere", place.path())), "'a bin/k3'");
+    assert_eq!(next(started("/nowhere", &bin)), "./k3");
+    assert_eq!(
+        next(started("/nowhere", "/".as_ref())),
+        format!("'{}/k3'", &path[1..])
+    );
+    // Another one of that name comes first.
+    let other = place.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::copy(&own, other.join("k3")).unwrap();
+    let both = format!("{}:{path}", other.display());
+    assert_eq!(next(started(&both, place.path())), "'a bin/k3'");
+    // A link to it is as good.
+    let linked = place.path().join("linked");
+    fs::create_dir(&linked).unwrap();
+    std::os::unix::fs::symlink(&own, linked.join("k3")).unwrap();
+    let linked = linked.display().to_string();
+    assert_eq!(next(started(&linked, place.path())), "k3");
 }
 
 #[test]

@@ -165,6 +165,41 @@ fn version_tells_what_results_depend_on() {
     );
 }
 
+/// What has a few names is offered by the shell, and is refused under any other.
+#[test]
+fn names_of_closed_choices_are_offered() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&["completions", shell]);
+        for name in [
+            "deep-layers",
+            "decayed-frequency",
+            "workstation",
+            "pread",
+            "spread",
+            "expanded",
+            "avx512",
+        ] {
+            assert!(script.contains(name), "{name} for {shell}");
+        }
+    }
+    for (option, name) in [("--policy", "LRU"), ("--pins", "Prefix"), ("--isa", "auto")] {
+        let args = ["--ids", "3", "-n", "0", "--quiet", option, name];
+        assert_eq!(run(&args).status.code(), Some(0), "{option} {name}");
+        let said = run(&[option, "none"]).stderr;
+        let said = String::from_utf8(said).unwrap();
+        assert!(
+            said.contains(option) && said.contains(&name.to_lowercase()),
+            "{said}"
+        );
+    }
+    for args in [
+        &["bench", "prefill", "--isa", "auto", "--help"][..],
+        &["bench", "experts", "--isa", "auto", "--help"],
+    ] {
+        assert_eq!(run(args).status.code(), Some(0), "{args:?}");
+    }
+}
+
 #[test]
 fn completions_are_scripts() {
     for (shell, mark) in [

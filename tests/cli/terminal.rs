@@ -46,6 +46,39 @@ fn the_first_run_counts_the_prompt_that_stands_before_its_text() {
     assert_eq!(words(&lines[..end.unwrap()]), text);
 }
 
+/// Each answer lies on the screen as the only one would, behind what it continues.
+#[test]
+fn several_answers_are_laid_out_as_one_is() {
+    for (args, begins) in [
+        (&["--choices", "3"][..], "Fellow citizens of the Senate"),
+        (&["--choices", "3", "--prompt", "It was", "--gen", "60"], ""),
+    ] {
+        let mut k3 = program();
+        let (status, lines) = on_terminal(
+            {
+                k3.args(args);
+                k3
+            },
+            40,
+        )
+        .unwrap();
+        assert!(status.success(), "{lines:?}");
+        let end = lines.iter().position(|line| line.starts_with("model "));
+        let text = &lines[..end.expect("a report")];
+        for line in text {
+            assert!(width(line) < 40, "{line} in {text:?}");
+        }
+        let headings = text.iter().enumerate();
+        let headings = headings.filter(|(_, line)| line.starts_with("--- "));
+        let below: Vec<_> = headings.map(|(at, _)| &text[at + 1]).collect();
+        assert_eq!(below.len(), 3, "{text:?}");
+        assert!(
+            below.iter().all(|line| line.starts_with(begins)),
+            "{text:?}"
+        );
+    }
+}
+
 #[test]
 fn errors_break_between_words_at_every_width() {
     for columns in [40, 80] {

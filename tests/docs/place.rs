@@ -49,6 +49,11 @@ impl Place {
         for name in ["fixtures", "scripts", "examples"] {
             symlink(root.join(name), at.join(name)).unwrap();
         }
+        // One copy of the built-in model for all of them, each where a user has it.
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+        std::fs::create_dir_all(&cache).unwrap();
+        std::fs::create_dir_all(at.join("home/.cache")).unwrap();
+        symlink(cache, at.join("home/.cache/k3")).unwrap();
         let release = at.join("target/release");
         std::fs::create_dir_all(&release).unwrap();
         std::fs::write(at.join("large-file"), vec![1; 8 << 20]).unwrap();
@@ -87,10 +92,7 @@ impl Place {
             .env("PATH", format!("{}:{path}", release.display()))
             .env("HOME", place.join("home"))
             .env("XDG_CONFIG_HOME", "/nowhere")
-            .env(
-                "K3_CACHE_DIR",
-                concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"),
-            )
+            .env_remove("XDG_CACHE_HOME")
             // What a run reserves depends on it.
             .env("K3_THREADS", "2")
             .env("HF_ENDPOINT", self.hub.endpoint())

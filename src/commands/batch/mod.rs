@@ -40,6 +40,8 @@ use crate::commands::running::exposed;
 use crate::commands::running::live::{Live, RunFacts};
 use crate::commands::running::setup::{Setup, SetupArgs, load_resident, size};
 use crate::commands::running::streaming::Streaming;
+use crate::commands::{named_model, named_model_path};
+use crate::demo;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::inputs::read_text;
@@ -65,6 +67,11 @@ pub(crate) fn run(args: &BatchArgs) -> Result<Exit, CliError> {
     let started = Instant::now();
     let sampling = sampling::settings(&args.sampling, &args.shaping);
     sampling.validate()?;
+    // Before a word is read that may come from a pipe.
+    match named_model(args.model.model.as_deref()) {
+        Some(_) => named_model_path(args.model.model.as_deref())?,
+        None => demo::model_dir_of(args.quiet)?,
+    };
     let text = read_text(&args.input)?;
     let setup = open(args)?;
     let prompts = prompts(args, &setup, sampling, &text)?;

@@ -149,8 +149,9 @@ impl BatchReport {
             (
                 "generated",
                 format!(
-                    "{} tokens after {} of prompts",
-                    self.generated_tokens, self.prompt_tokens
+                    "{} after {} of prompts",
+                    counted(self.generated_tokens, "token"),
+                    self.prompt_tokens
                 ),
             ),
             ("computed", self.computed()),
@@ -174,7 +175,7 @@ impl BatchReport {
             ));
         }
         let mut text = String::from("\n");
-        text.push_str(&table::facts(&facts));
+        text.push_str(&table::fitting_facts(&facts));
         let streaming = self.streaming.iter();
         let fallbacks = streaming.flat_map(|streaming| &streaming.fallbacks);
         for note in self.notes.iter().chain(fallbacks) {
@@ -204,15 +205,18 @@ impl BatchReport {
 
     fn computed(&self) -> String {
         format!(
-            "{} positions in {} sweeps, {} prompts at a time",
-            self.counts.positions, self.counts.sweeps, self.execution.sequences
+            "{} in {}, {} at a time",
+            counted(self.counts.positions, "position"),
+            counted(self.counts.sweeps, "sweep"),
+            counted(self.execution.sequences as u64, "prompt")
         )
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a rate to three digits")]
     fn time(&self) -> String {
         let rate = self.generated_tokens as f64 / self.seconds.max(1e-9);
-        format!("{:.1} s, {rate:.3} tokens a second", self.seconds)
+        let digits = if rate < 10.0 { 3 } else { 1 };
+        format!("{:.1} s, {rate:.digits$} tokens a second", self.seconds)
     }
 
     fn read(&self) -> String {
@@ -223,6 +227,10 @@ impl BatchReport {
             short_bytes(each)
         )
     }
+}
+
+fn counted(count: u64, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What becomes of answers that wait.

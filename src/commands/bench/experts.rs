@@ -19,7 +19,7 @@ use super::{Finished, size};
 use crate::cli::bench::ExpertsArgs;
 use crate::commands::generate::guard;
 use crate::commands::model_path;
-use crate::commands::running::setup::{chosen_isa, isa_choice};
+use crate::commands::running::setup::chosen_isa;
 use crate::error::CliError;
 use crate::output_file::OutputFile;
 use crate::render::{escape, short_bytes, table, wrap::wrap};
@@ -86,7 +86,7 @@ pub(super) fn run(args: &ExpertsArgs, watch: &Watch) -> Result<Exit, CliError> {
 
 fn values(args: &ExpertsArgs) -> SettingValues {
     SettingValues {
-        isa: args.isa.map(isa_choice),
+        isa: args.isa,
         root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
         ..SettingValues::default()
     }

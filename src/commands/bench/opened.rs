@@ -13,7 +13,7 @@ use crate::cli::bench::{MeasuredArgs, ResultArgs};
 use crate::cli::memory::positive;
 use crate::commands::generate::guard;
 use crate::commands::model_path;
-use crate::commands::running::setup::{chosen_isa, isa_choice};
+use crate::commands::running::setup::chosen_isa;
 use crate::error::CliError;
 use crate::output_file::OutputFile;
 use crate::{planning, settings};
@@ -43,7 +43,7 @@ impl Opened {
         let values = SettingValues {
             threads: args.threads.map(positive),
             pin_threads: args.placement.pins(),
-            isa: args.isa.map(isa_choice),
+            isa: args.isa,
             root: (!args.roots.is_empty()).then(|| PathList(args.roots.clone())),
             ..values
         };

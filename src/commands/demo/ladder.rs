@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use k3_config::{BudgetPlan, Bytes, Gigabytes, PositiveCount};
+use k3_pack::PackError;
 use k3_pack::trunk::{Hooks, SourcePaths, TrunkPlan, TrunkSettings, TrunkSource, pack};
 use k3_runtime::Cancel;
 use k3_runtime::ladder::{LadderRun, RunFigures, RunOutcome};
@@ -16,7 +17,7 @@ use super::show;
 use crate::cli::args::{Cli, GenerateArgs};
 use crate::cli::demo::DemoLadderArgs;
 use crate::commands::{generate, ladder};
-use crate::demo::{self, BuiltInError};
+use crate::demo::{self, Scratch};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::interrupt;
@@ -77,16 +78,17 @@ pub(super) struct Row {
 pub(super) fn run(args: &DemoLadderArgs) -> Result<Exit, CliError> {
     let cancel = Cancel::default();
     interrupt::install(&cancel)?;
-    let model = demo::model_dir()?;
+    let model = demo::model_dir_of(args.quiet)?;
     let base = base(args, &model)?;
     // What the packed trunk lies in goes when this function returns.
     let cache = demo::cache_dir()?;
-    let (scratch, note) = demo::scratch(&cache, &std::env::temp_dir())?;
+    let trunk_in = |directory: &Path| directory.join("trunk");
+    let pack = |directory: &Path| pack_trunk(&model, &trunk_in(directory));
+    let (scratch, note) = Scratch::filled(&cache, &std::env::temp_dir(), pack)?;
     if let (Some(note), false) = (note, args.quiet) {
         render::report::print_note(&note);
     }
-    let packed = scratch.path().join("trunk");
-    pack_trunk(&model, &packed)?;
+    let packed = trunk_in(scratch.path());
     let mut ladder = DemoLadder {
         report_version: REPORT_VERSION,
         model: model.display().to_string(),
@@ -150,8 +152,12 @@ fn climb(
         for percent in SHARES_PERCENT {
             let slots = share(&mut args, &whole_plan, percent);
             number += 1;
-            let name = show::name(percent, trunk.is_some());
-            let what = format!("run {number} of {RUNS}: {name} in memory");
+            let trunk_is = if trunk.is_some() {
+                "packed"
+            } else {
+                "as released"
+            };
+            let what = format!("run {number} of {RUNS}: {percent} % in memory, trunk {trunk_is}");
             progress.begin(&what, None);
             let Some(run) = ladder::unheld(&args, &whole.prompt_ids, cancel)? else {
                 progress.end(&format!("{what}: interrupted"));
@@ -214,9 +220,10 @@ fn ids(figures: &RunFigures) -> Vec<u32> {
     figures.generated_ids.clone()
 }
 
-fn pack_trunk(model: &Path, out: &Path) -> Result<(), BuiltInError> {
-    fs::create_dir(out).map_err(|source| BuiltInError::Scratch {
+fn pack_trunk(model: &Path, out: &Path) -> Result<(), PackError> {
+    fs::create_dir(out).map_err(|source| PackError::NotWritable {
         path: out.to_owned(),
+        action: "be made",
         source,
     })?;
     let paths = SourcePaths {

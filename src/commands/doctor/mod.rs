@@ -32,6 +32,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::planning::{self, Reading};
 use crate::stdout::Stdout;
+use crate::typed::quoted;
 use crate::{interrupt, settings};
 
 use arithmetic::Arithmetic;
@@ -238,27 +239,4 @@ fn command(args: &DoctorArgs, target: &Target, choice: &Choice) -> String {
     }
     words.extend(["--prompt-file".to_owned(), "question.txt".to_owned()]);
     words.join(" ")
-}
-
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_survive_a_shell() {
-        assert_eq!(quoted(Path::new("/disk1/Kimi-K3")), "/disk1/Kimi-K3");
-        assert_eq!(quoted(Path::new("/a b/c")), "'/a b/c'");
-        assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
-    }
 }

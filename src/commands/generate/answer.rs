@@ -85,13 +85,14 @@ impl<'a> Answer<'a> {
         finished
     }
 
-    /// What there is of it below its heading, for one that was not shown as it came.
-    fn shown(&self) -> String {
+    /// Shows what there is of it, for one that was not shown as it came.
+    fn show(&mut self) -> Result<(), CliError> {
         let ids = || {
             let ids: Vec<_> = self.ids.iter().map(u32::to_string).collect();
             ids.join(" ")
         };
-        self.stream.text().map_or_else(ids, str::to_owned)
+        let whole = self.stream.text().map_or_else(ids, str::to_owned);
+        self.stream.show_whole(&whole)
     }
 
     /// Generated ids that have no text, as a note.
@@ -132,11 +133,12 @@ pub(super) fn show_heading(index: usize, count: usize) -> Result<(), CliError> {
 /// # Errors
 ///
 /// Standard output cannot be written.
-pub(super) fn show_others(answers: &[Answer<'_>]) -> Result<(), CliError> {
-    for (index, answer) in answers.iter().enumerate().skip(1) {
-        show_heading(index, answers.len())?;
+pub(super) fn show_others(answers: &mut [Answer<'_>]) -> Result<(), CliError> {
+    let count = answers.len();
+    for (index, answer) in answers.iter_mut().enumerate().skip(1) {
+        show_heading(index, count)?;
         if !answer.ids.is_empty() {
-            Stdout.write(format!("{}\n", answer.shown()).as_bytes())?;
+            answer.show()?;
         }
     }
     Ok(())

@@ -53,13 +53,23 @@ pub(crate) use state::StateError;
 use steps::{Done, Generation};
 use stream::TokenStream;
 
-/// What the text of the first run begins with, printed, so that it has its beginning.
-fn print_beginning(given: &GenerateArgs, args: &GenerateArgs, request: &Request) -> &'static str {
-    let is_text = !args.output.quiet && !args.output.json && request.choices == 1;
-    let is_begun = demo::is_first_run(given) && is_text;
-    let beginning = if is_begun { demo::PROMPT } else { "" };
-    render::report::print_text(beginning);
-    beginning
+/// What the text of the first run begins with, so that it has its beginning. Several
+/// answers have it where they are read, each its own.
+fn beginning(given: &GenerateArgs, args: &GenerateArgs, request: &Request) -> &'static str {
+    let is_text = !args.output.quiet && !args.output.json;
+    let has_place = request.choices == 1 || is_one_screen();
+    if demo::is_first_run(given) && is_text && has_place {
+        demo::PROMPT
+    } else {
+        ""
+    }
+}
+
+/// Whether what goes to standard output and to standard error stands on one screen.
+fn is_one_screen() -> bool {
+    [Stream::Stdout, Stream::Stderr]
+        .into_iter()
+        .all(k3_terminal::is_terminal)
 }
 
 /// Generates.
@@ -84,7 +94,7 @@ pub(crate) fn run(given: &GenerateArgs) -> Result<Exit, CliError> {
     let save = save_state.map(|path| (path, request.setup.state_binding()));
     let outputs = Outputs::create(&args.output, save, &Inputs::of(&request, args))?;
     let session = session(&request, args);
-    let beginning = print_beginning(given, args, &request);
+    let beginning = beginning(given, args, &request);
     let run = Run {
         started,
         request: &request,
@@ -229,7 +239,7 @@ struct Run<'a> {
     cancel: Cancel,
     pool: &'a ComputePool,
     session: SchedulerSettings,
-    /// Text that stands on standard error before the first token.
+    /// Text that goes to standard error before the first token of an answer.
     beginning: &'static str,
 }
 
@@ -326,12 +336,9 @@ impl Run<'_> {
         self.live.loaded(load_seconds);
         let stops = request.stops.strings.clone();
         let tokenizer = request.setup.tokenizer.as_deref();
-        // Both go to one screen, or they have nothing to do with each other.
-        let is_beside = k3_terminal::is_terminal(Stream::Stderr);
-        let shown = if is_beside { self.beginning } else { "" };
         let answers = (0..request.choices).map(|choice| {
             let silent = choice > 0 || args.output.json;
-            let stream = TokenStream::new(tokenizer, stops.clone(), silent, shown);
+            let stream = TokenStream::new(tokenizer, stops.clone(), silent, self.beginning);
             Answer::new(stream, request.logprobs.is_some())
         });
         let (live, cancel) = (self.live.clone(), &self.cancel);

@@ -9,6 +9,7 @@ use k3_tokenizer::{Mode, Tokenizer};
 use super::sampling::{self, Stops};
 use super::state::Loaded;
 use crate::cli::args::{DEFAULT_GEN, GenerateArgs, GenerationArgs, PromptArgs};
+use crate::commands::model_path;
 use crate::commands::running::setup::{Setup, SetupArgs, size};
 use crate::error::CliError;
 use crate::inputs::{GivenIds, given_ids, read_text};
@@ -58,6 +59,8 @@ impl Request {
     pub(super) fn resolve(args: &GenerateArgs) -> Result<Self, CliError> {
         let sampling = sampling::settings(&args.generation.sampling, &args.generation.shaping);
         sampling.validate()?;
+        // A mistyped command lands here as MODEL, and lacks a prompt only because of that.
+        model_path(args.model.model.as_deref())?;
         let load_state = args.answer.load_state.as_deref();
         let given = match Given::read(&args.prompt) {
             Err(CliError::NoPrompt) if load_state.is_some() => Given::Nothing,

@@ -164,7 +164,7 @@ impl<'a, S: Reads> Generation<'a, S> {
         if !is_shown || self.output_closed {
             return Ok(());
         }
-        show_others(&self.answers)
+        show_others(&mut self.answers)
     }
 
     fn generate(&mut self) -> Result<StopReason, CliError> {

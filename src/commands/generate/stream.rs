@@ -5,6 +5,7 @@ use k3_terminal::{COLUMNS, Flow, Stream};
 use k3_tokenizer::{Render, StreamDecoder, Tokenizer};
 
 use crate::error::CliError;
+use crate::render::report::print_text;
 use crate::stdout::Stdout;
 
 /// Where tokens become visible, and the text they make.
@@ -19,21 +20,26 @@ pub(super) struct TokenStream<'a> {
     first: bool,
     /// Ids of the model that the vocabulary has no token for.
     unknown: Vec<u32>,
+    /// What goes to standard error before the first token.
+    beginning: &'static str,
     /// How the text lies on a terminal; `None` for a file or a pipe.
     flow: Option<Flow>,
 }
 
 impl<'a> TokenStream<'a> {
     /// Text where there is a vocabulary, up to one of `stops`, none of which is
-    /// empty; ids where there is none; nothing when `silent`. `shown` stands before it
-    /// on the screen.
+    /// empty; ids where there is none; nothing when `silent`. `beginning` is shown
+    /// before the first token, on standard error, as it is not the model's.
     pub(super) fn new(
         tokenizer: Option<&'a Tokenizer>,
         stops: Vec<String>,
         silent: bool,
-        shown: &str,
+        beginning: &'static str,
     ) -> Self {
         let on_screen = k3_terminal::is_terminal(Stream::Stdout) && !k3_terminal::is_dumb();
+        // Both go to one screen, or they have nothing to do with each other.
+        let is_beside = k3_terminal::is_terminal(Stream::Stderr);
+        let before = if is_beside { beginning } else { "" };
         Self {
             decoder: tokenizer.map(|tokenizer| StreamDecoder::new(tokenizer, Render::Plain)),
             stop: StopText::new(stops).expect("parsing refuses empty ones"),
@@ -41,7 +47,8 @@ impl<'a> TokenStream<'a> {
             text: String::new(),
             first: true,
             unknown: Vec::new(),
-            flow: on_screen.then(|| Flow::behind(shown, columns())),
+            beginning,
+            flow: on_screen.then(|| Flow::behind(before, columns())),
         }
     }
 
@@ -51,6 +58,9 @@ impl<'a> TokenStream<'a> {
     ///
     /// Standard output cannot be written.
     pub(super) fn push(&mut self, id: u32) -> Result<(), CliError> {
+        if !self.silent {
+            self.begin();
+        }
         let piece = match &mut self.decoder {
             Some(decoder) => match decoder.push(id) {
                 Ok(text) => self.stop.push(text).text.to_owned(),
@@ -65,6 +75,25 @@ impl<'a> TokenStream<'a> {
         };
         self.first = false;
         self.emit(&piece)
+    }
+
+    /// Shows what stands before the text, if that has not been done.
+    fn begin(&mut self) {
+        print_text(std::mem::take(&mut self.beginning));
+    }
+
+    /// Shows `whole`, what there is of an answer that was kept silent, and a line end.
+    ///
+    /// # Errors
+    ///
+    /// Standard output cannot be written.
+    pub(super) fn show_whole(&mut self, whole: &str) -> Result<(), CliError> {
+        self.begin();
+        let text = match &mut self.flow {
+            Some(flow) => flow.push(whole, columns()),
+            None => whole.to_owned(),
+        };
+        Stdout.write(format!("{text}\n").as_bytes())
     }
 
     /// Ends the text: what was held back, and a line end if anything came.

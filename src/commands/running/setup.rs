@@ -223,7 +223,7 @@ impl SetupArgs<'_> {
             draft: execution.draft.map(small),
             threads: execution.threads.map(positive),
             pin_threads: execution.placement.pins(),
-            isa: execution.isa.map(isa_choice),
+            isa: execution.isa,
             attention: execution
                 .attention
                 .map(super::super::plan::attention_choice),
@@ -325,15 +325,6 @@ fn open_vocabulary(
         });
     }
     Ok(tokenizer)
-}
-
-/// An instruction set as a setting.
-pub(crate) fn isa_choice(isa: Isa) -> IsaChoice {
-    match isa {
-        Isa::Scalar => IsaChoice::Scalar,
-        Isa::Avx2 => IsaChoice::Avx2,
-        Isa::Avx512 => IsaChoice::Avx512,
-    }
 }
 
 /// The instruction set that a setting names, if this processor has it.

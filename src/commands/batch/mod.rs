@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`line`] | one line of the input as it is written |
+//! | [`mod@line`] | one line of the input as it is written |
 //! | [`input`] | all of them, checked before a weight is read |
 //! | [`answer`] | one answer, and what ties it to its request |
 //! | [`output`] | the lines of the output: what is there, and what is added |

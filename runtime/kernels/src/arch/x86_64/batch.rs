@@ -18,7 +18,7 @@ const TILES: usize = 8;
 
 /// Bytes ahead of the current block that a row is prefetched while there is one
 /// position; with several, the panel after the current one is.
-const PREFETCH_BYTES: usize = 1024;
+const PREFETCH_BYTES: usize = 2048;
 
 /// The steps of the walk that need an instruction set.
 ///

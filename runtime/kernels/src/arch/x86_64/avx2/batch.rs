@@ -155,7 +155,7 @@ unsafe fn quarters<
         {
             for row in rows {
                 // A prefetch may point anywhere: it never faults.
-                _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).wrapping_add(prefetch).cast());
+                _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(at).wrapping_add(prefetch).cast());
             }
         }
         for n in 0..N {
@@ -214,7 +214,7 @@ unsafe fn staged<const R: usize, const P: usize>(
         {
             for row in rows {
                 // A prefetch may point anywhere: it never faults.
-                _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).wrapping_add(prefetch).cast());
+                _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(at).wrapping_add(prefetch).cast());
             }
         }
         for (stage, row) in stage.iter_mut().zip(rows) {
